@@ -17,7 +17,9 @@ With a bucket (``s3://...``) the same lines go there within a second, as objects
     logs/ROLE-INDEX.STARTED/00000001, 00000002, ...
     exits/ROLE-INDEX
 
-It needs ``s3:PutObject`` alone, and credentials: AWS_ACCESS_KEY_ID and its like, else the instance's role.
+It needs ``s3:PutObject`` alone, and credentials: AWS_ACCESS_KEY_ID and its like, else the instance's role. Until they
+are there they stand on the machine's own disk, too: what a keeper that was killed has left there the next task of the
+same user takes to the bucket, or ``launcher.py --ship``.
 
 Rank 0 of a Horovod job with Gloo serves, at its own port, the rendezvous of all ranks, as ``horovodrun`` would.
 
@@ -29,6 +31,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import hashlib
 import hmac
 import http.server
@@ -39,6 +42,7 @@ import signal
 import socket
 import socketserver
 import ssl
+import stat
 import subprocess
 import sys
 import tempfile
@@ -76,12 +80,14 @@ _LOOK_EVERY = 5
 _REPORT_EVERY = 10.0
 _PR_SET_PDEATHSIG = 1
 _SHIP_AFTER = 1.0
-"""Seconds that a line waits for others: what a machine that is lost, or a keeper that is killed, takes along."""
+"""Seconds that a line waits for others: what a machine that is lost takes along."""
 _SHIP_BYTES = 1 << 20
 _PART_BYTES = 64 << 10
 """A part is put anew, with what was added, until it has so many: else who reads would ask for one each second."""
 _HELD_BYTES = 64 << 20
 """Of lines that a bucket does not take."""
+_HALF = ".half"
+"""Of the name of a file that is not locked yet."""
 _METADATA = "http://169.254.169.254"
 _IDLE_EVERY = 10.0
 """Seconds between two looks at what a task does that is ended when it is idle."""
@@ -770,8 +776,9 @@ class _Shipper:
         self._lines: list[bytes] = []
         """Of the part that is not full yet, and what comes after it."""
         self._put_already, self._bytes, self._part, self._lost = 0, 0, 0, 0
+        self._spool = _Spool(self._place)
         self._changed = threading.Condition()
-        self._closed = self._failing = False
+        self._closed = self._failing = self._has_shipped_others = False
         self._thread: threading.Thread | None = None
 
     def keep(self, line: bytes) -> None:
@@ -782,6 +789,7 @@ class _Shipper:
                 return
             self._lines.append(line)
             self._bytes += len(line)
+            self._spool.write(self._part, line)
             if self._new() == 1 or self._bytes >= _SHIP_BYTES:
                 self._changed.notify()
         if self._thread is None:  # not before the program runs: a process with threads should not fork
@@ -796,7 +804,9 @@ class _Shipper:
         if self._thread is not None:
             self._thread.join(self._patience + 30)
         if lost := self._lost + self._new():
-            _tell(f"{lost} lines are not in {self._place}")
+            _tell(f"{lost} lines are not in {self._place}{self._spool.in_words()}")
+        if not self._new():
+            self._spool.remove()
 
     def _new(self) -> int:
         """Lines that are in no part yet."""
@@ -808,6 +818,9 @@ class _Shipper:
                 self._changed.wait_for(lambda: self._closed or self._new())
                 self._changed.wait_for(self._is_due, self._after)
             self._failing = not self._put()
+            if not self._failing and not self._has_shipped_others:
+                self._has_shipped_others = True
+                ship_left(os.environ)
         end = time.monotonic() + self._patience
         while not self._put() and time.monotonic() < end:
             time.sleep(_POLL)
@@ -834,15 +847,96 @@ class _Shipper:
                 self._bytes -= len(body)
                 self._part += 1
                 self._put_already = 0
+                self._spool.remove()
+                for line in self._lines:
+                    self._spool.write(self._part, line)
         return True
+
+
+class _Spool:
+    """A part's lines on the machine's own disk until a bucket has them, in a file that is locked by what writes it.
+
+    Its first line is the S3 and the part's place. Without a folder for it, or without room, lines are shipped alone.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._file: IO[bytes] | None = None
+        self._path: Path | None = None
+        self._works = True
+
+    def write(self, part: int, line: bytes) -> None:
+        """Of the part that is not full yet."""
+        if not self._works:
+            return
+        try:
+            if self._file is None:
+                self._begin(f"{self._place}/{part:08d}")
+            if self._file:
+                self._file.write(line)
+        except OSError:  # a file that lacks a line would be put over a part that has it
+            self._works = False
+            self.remove()
+
+    def _begin(self, place: str) -> None:
+        path = _spool_folder() / hashlib.sha256(place.encode()).hexdigest()[:32]
+        half = path.with_suffix(_HALF)
+        self._file = half.open("xb", buffering=0)
+        self._path = half
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._file.write(f"{_endpoint(os.environ)} {place}\n".encode())
+        half.rename(path)
+        self._path = path
+
+    def in_words(self) -> str:
+        """Where it is, for a message; empty where there is none."""
+        return f"; they are in {self._path}, for another task of yours here to ship" if self._path else ""
+
+    def remove(self) -> None:
+        """The bucket has it."""
+        if self._path:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        if self._file:
+            self._file.close()
+        self._file = self._path = None
+
+
+def _spool_folder() -> Path:
+    """One that nobody else writes to. Raises ``OSError`` where there is none."""
+    folder = Path(tempfile.gettempdir()) / f"spillway-lines-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a folder of this user's alone")
+    return folder
+
+
+def ship_left(environment: Mapping[str, str]) -> int:
+    """Take to their buckets what keepers that were killed have left on this machine; returns how many parts stay."""
+    stay = 0
+    try:
+        left = sorted(path for path in _spool_folder().iterdir() if path.suffix != _HALF)
+    except OSError:
+        return 0
+    for path in left:
+        with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else what writes it lives
+            head, _, body = file.read().partition(b"\n")
+            endpoint, place = head.decode().split(" ", 1)
+            if endpoint == _endpoint(environment):
+                put(place, body, environment)
+                path.unlink()
+        stay += path.exists()
+    return stay
 
 
 def put(place: str, body: bytes, environment: Mapping[str, str]) -> None:
     """Write the object ``s3://BUCKET/KEY``. Raises ``OSError``, or ``ValueError`` where credentials are missing."""
     keys = _credentials(environment)
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1"
-    base = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-    base = (base or f"https://s3.{region}.amazonaws.com").rstrip("/")
+    base = _endpoint(environment) or f"https://s3.{region}.amazonaws.com"
     url = f"{base}/{urllib.parse.quote(place[len('s3://') :], safe='/-_.~')}"
     at = datetime.now(timezone.utc)  # noqa: UP017 - older Pythons run this file
     headers = signed("PUT", url, body, keys=keys, region=region, at=at)
@@ -854,6 +948,11 @@ def put(place: str, body: bytes, environment: Mapping[str, str]) -> None:
         told = re.search(rb"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", refused.read(), re.DOTALL)
         why = b": ".join(told.groups()).decode(errors="replace") if told else refused.reason
         raise OSError(f"S3 answers {refused.code} ({why})") from None
+
+
+def _endpoint(environment: Mapping[str, str]) -> str:
+    """Of another S3 than Amazon's; empty: none."""
+    return (environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or "").rstrip("/")
 
 
 def signed(method: str, url: str, body: bytes, *, keys: Mapping[str, str], region: str, at: datetime) -> dict[str, str]:
@@ -938,4 +1037,4 @@ def _tell(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(min(ship_left(os.environ), 1) if sys.argv[1:] == ["--ship"] else main(sys.argv[1:]))

@@ -76,7 +76,12 @@ for step in {essential}; do status_of "${{STEP[$step]}}" || status=$?; done
 while is_put_back; do sleep 10; done
 for step in {others}; do end "$step"; done
 for step in {others}; do status_of "${{STEP[$step]}}"; done
-exit "$status"
+{ship}exit "$status"
+"""
+
+_SHIP: Final = """\
+# What keeps lines ends with its step: those of a second may be on the machine still.
+timeout 120 srun {placed} sh -c 'exec python3 -c "$SPILLWAY_LAUNCHER" --ship' 2>/dev/null
 """
 
 
@@ -96,8 +101,13 @@ def render(job: Job, *, run: str = "${SLURM_JOB_ID:-0}.${SLURM_RESTART_COUNT:-0}
         steps="\n".join(_step(job, name, number, run=run) for name, _role, number in roles),
         essential=" ".join(str(number) for name, _role, number in roles if name in job.essential),
         others=" ".join(str(number) for name, _role, number in roles if name not in job.essential),
+        ship="".join(_SHIP.format(placed=_placed(job, role, number)) for _, role, number in roles if _in_bucket(job)),
     )
     return Rendering(script=f"#!/bin/bash\n{head}{body}", losses=(*losses(job, _LOSSES), *_more_losses(job)))
+
+
+def _in_bucket(job: Job) -> bool:
+    return bool(job.logs) and not job.shared_logs
 
 
 def _more_losses(job: Job) -> tuple[str, ...]:

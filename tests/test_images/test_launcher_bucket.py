@@ -7,12 +7,13 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import boto3
 import pytest
@@ -47,6 +48,15 @@ def test_it_signs_as_aws_own_library_does(monkeypatch: pytest.MonkeyPatch, path:
     credentials = Credentials(KEYS["AccessKeyId"], KEYS["SecretAccessKey"], token or None)
     S3SigV4Auth(credentials, "s3", "eu-central-1").add_auth(theirs)
     assert mine["Authorization"] == theirs.headers["Authorization"]
+
+
+@pytest.fixture(autouse=True)
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where lines stand until they are shipped."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return tmp_path / "tmp" / f"spillway-lines-{os.getuid()}"
 
 
 @pytest.fixture
@@ -178,6 +188,93 @@ def test_lines_that_a_bucket_takes_in_no_grace_are_counted(s3: Any) -> None:
     s3.delete_bucket(Bucket="team")
     done = run("print('one'); print('two')", SPILLWAY_GRACE="0.5")
     assert "2 lines are not in s3://team/logs/mnist/1/logs/worker-0." in done.stderr
+
+
+KILLS: Final = """
+import os, signal
+print("one"); print("two")
+me, launcher = os.getpid(), os.getppid()
+until = os.path.join(os.environ["TMPDIR"], f"spillway-lines-{os.getuid()}")
+while not (os.path.isdir(until) and any(open(f"{until}/{one}").read().endswith("two\\n") for one in os.listdir(until))):
+    pass
+for child in open(f"/proc/{launcher}/task/{launcher}/children").read().split():
+    if int(child) != me:
+        os.kill(int(child), signal.SIGKILL)
+os.kill(launcher, signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("by", ["--ship", "the next task"])
+def test_what_a_keeper_that_was_killed_has_left_on_the_machine_is_shipped_later(s3: Any, disk: Path, by: str) -> None:
+    """As where Slurm kills all of a step whose task is gone: lines that were not a second old."""
+    assert run(KILLS, run="7").returncode == -9
+    assert len(list(disk.iterdir())) == 1
+    assert s3.list_objects_v2(Bucket="team")["KeyCount"] == 0
+    elsewhere = subprocess.run(
+        [sys.executable, launcher.__file__, "--ship"], env=os.environ | {"AWS_ENDPOINT_URL": "http://x"}, check=False
+    )
+    assert elsewhere.returncode == 1, "they are for this S3"
+    if by == "--ship":
+        subprocess.run([sys.executable, launcher.__file__, by], check=True)
+    else:
+        assert run("print('three')", run="1").returncode == 0
+    assert read().splitlines()[:2] == ["one", "two"]
+    assert list(disk.iterdir()) == []
+
+
+def test_what_is_being_written_is_left_to_what_writes_it(s3: Any, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full parts leave the disk when they are in the bucket, the last one at the end."""
+    puts: queue.Queue[bytes] = queue.Queue()
+    real = launcher.put
+    monkeypatch.setattr(launcher, "put", lambda *given: (real(*given), puts.put(given[1])))
+    monkeypatch.setattr(launcher, "_PART_BYTES", 12)
+    shipper = launcher._Shipper("s3://team/logs/mnist/1/logs/worker-0", after=0.01)
+    on_disk = []
+    for line in (b"1 t one\n", b"2 t two\n", b"3 t three\n"):
+        shipper.keep(line)
+        puts.get(timeout=60)
+        on_disk.append([path.read_text().partition("\n")[2] for path in disk.iterdir()])
+        assert launcher.ship_left(os.environ) == len(list(disk.iterdir()))
+    assert on_disk[0] == ["1 t one\n"]
+    assert on_disk[2] in (["3 t three\n"], [])
+    shipper.close()
+    assert list(disk.iterdir()) == []
+    assert read().splitlines() == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("obstacle", ["a link", "open to others", "no folder"])
+def test_lines_are_shipped_without_a_folder_that_is_the_users_alone(s3: Any, disk: Path, obstacle: str) -> None:
+    """Nothing is written through a link that another account has laid."""
+    target = disk.parent / "elsewhere"
+    target.mkdir()
+    if obstacle == "a link":
+        disk.symlink_to(target)
+    elif obstacle == "open to others":
+        disk.mkdir()
+        disk.chmod(0o777)
+    else:
+        disk.touch()
+    assert run("print('one')").returncode == 0
+    assert read().splitlines() == ["one"]
+    assert list(target.iterdir()) == []
+
+
+def test_a_disk_that_is_full_keeps_no_half_of_a_part(s3: Any, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be put over the whole one."""
+    spool = launcher._Spool("s3://team/x")
+    spool.write(0, b"1 t one\n")
+
+    class Full:
+        def write(self, _line: bytes) -> None:
+            raise OSError("no space left")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(spool, "_file", Full())
+    spool.write(0, b"2 t two\n")
+    spool.write(0, b"3 t three\n")
+    assert list(disk.iterdir()) == []
 
 
 def test_without_keys_the_instances_role_signs() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,44 @@ def test_a_worker_that_fails_fails_the_job(tmp_path: Path) -> None:
         ["bash"], input=render(job(text)).text, env=commands(tmp_path), capture_output=True, text=True, check=False
     )
     assert done.returncode == 3, done.stderr
+
+
+@pytest.mark.parametrize(("logs", "ships"), [("logs: s3://team/logs\n", True), ("logs: /logs\n", False), ("", False)])
+def test_a_step_at_the_end_ships_what_keepers_have_left(tmp_path: Path, logs: str, *, ships: bool) -> None:
+    """On the machines of each role, where lines go to a bucket; the exit status stays that of the workers."""
+    text = TEXT.replace("import os, sys; ", "raise SystemExit(3); ")
+    made = render(job(f"{logs}{text}")).text.replace("/logs/line", f"{tmp_path}/logs/line")
+    assert made.count("--ship'") == (2 if ships else 0)
+    left = tmp_path / f"spillway-lines-{os.getuid()}"
+    left.mkdir(mode=0o700)
+    asked = []
+
+    class S3(http.server.BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            asked.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), S3) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        (left / "part").write_text(f"{url} s3://team/x/00000000\n1 t one\n")
+        keys = {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+            "TMPDIR": str(tmp_path),
+        }
+        done = subprocess.run(
+            ["bash"], input=made, env=commands(tmp_path) | keys, capture_output=True, text=True, check=False
+        )
+        server.shutdown()
+    assert done.returncode == 3, done.stderr
+    assert (("/team/x/00000000", b"1 t one\n") in asked) is ships
+    assert (left / "part").exists() is not ships
 
 
 def commands(folder: Path, **others: str) -> dict[str, str]:
