@@ -145,13 +145,19 @@ class GangQueue:
         return self._after({} if could else self._settled())
 
     def _settled(self) -> dict[str, Placed]:
-        """Those that can be where they were planned before, there."""
-        found = {}
-        for gang in self.gangs:
-            demand = self._demand(gang)
-            placed = as_assigned(demand, self.market) if demand.assignments else None
-            if placed is not None:
-                found[gang.name] = placed
+        """Those that can be where they were planned before, there.
+
+        Gangs of which more pods are needed than were planned come last: these take no place that others were given.
+        """
+        found: dict[str, Placed] = {}
+        for completes in (False, True):
+            for gang in self.gangs:
+                demand = self._demand(gang)
+                if not demand.assignments or gang.name in found:
+                    continue
+                placed = as_assigned(demand, self.market, completes=completes)
+                if placed is not None:
+                    found[gang.name] = placed
         return found
 
     def _could_be_placed(self, gang: Gang) -> bool:

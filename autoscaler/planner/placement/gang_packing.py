@@ -134,16 +134,16 @@ def _grown(rest: Demand, market: Market, *, buy: bool) -> Placed | None:
     return None
 
 
-def as_assigned(demand: Demand, market: Market) -> Placed | None:
+def as_assigned(demand: Demand, market: Market, *, completes: bool = True) -> Placed | None:
     """Pods where they were planned before, if all of those can be there and they are enough; else ``None``.
 
     Without this, pods would move to whatever joins first, and what was bought for them would serve others or none.
-    Those that were not planned before go to standing places, if it takes them to be enough.
+    Those that were not planned before go to standing places, if it takes them to be enough, and it ``completes``.
     """
     snapshot, start = market.snapshot, market.snapshot.mark()
     places, moved = _settled(demand, market)
     least = len(demand.pods) if demand.minimum is None else demand.minimum
-    for key, shape in demand.ranked if not moved and len(places) < least else ():
+    for key, shape in demand.ranked if completes and not moved and len(places) < least else ():
         place = None if key in demand.assignments else snapshot.find(shape)
         if place is not None:
             snapshot.put(shape, place, key)

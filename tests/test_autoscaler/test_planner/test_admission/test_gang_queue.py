@@ -62,6 +62,16 @@ def test_a_gang_does_not_grow_onto_what_was_bought_for_others() -> None:
     assert "runs with fewer pods" in told["elastic"]
 
 
+def test_a_gang_does_not_become_whole_with_what_was_bought_for_others() -> None:
+    """Its second pod was to be bought for in a group that had not answered; a model check found what it took then."""
+    early = a_gang("early", pods=2, gpus=4)
+    late = a_gang("late", pods=1, gpus=4, created=later(seconds=1))
+    decided, told = planned(early, late, assignments=(early[0], *late))
+    assert decided.memory.assignments.keys() == {late[0].key}
+    assert told["late"].startswith("its node is on its way")
+    assert "limits.nodes" in told["early"]
+
+
 @pytest.mark.parametrize("rivals", [0, 1])
 def test_who_waits_for_room_that_others_have_taken_is_bought_for_at_once(rivals: int) -> None:
     """Four of our GPUs are free and four more in half a minute: unless somebody takes one of them now."""
