@@ -26,6 +26,7 @@ from tests.live.hybrid import autoscaler, stand_in_aws, until, write_policy
 from tests.live.lab import PAUSE, Lab, digest_of, lab, spillway
 from tests.live.machines import Bench, Host
 from tests.live.python_image import spillway_image
+from tests.training.cluster_dns import cluster_dns
 
 IMAGE: Final = "lab.local/python:1"
 _SANDBOX: Final = "a pod's sandbox"
@@ -160,10 +161,10 @@ def cluster(bench: Bench, *, home: Path, directory: Path, kept: Bucket | None) -
     directory.mkdir()
     for one in ("lab", "brain"):
         (directory / one).mkdir()
-    with lab(bench, directory / "lab") as ground:
+    with lab(bench, directory / "lab") as ground, cluster_dns(ground) as dns:
         spillway_image(ground.directory / "mirror" / "python.tar", IMAGE)
         hosts = bench.machines("k1", "k2")
-        join(ground, hosts)
+        join(ground, hosts, dns=dns)
         apply_manifests(ground.kube, RBAC.read_text(encoding="utf-8"))
         if kept:
             secret = {"metadata": {"name": LOGS_SECRET}, "stringData": kept.environment}
@@ -178,12 +179,13 @@ def cluster(bench: Bench, *, home: Path, directory: Path, kept: Bucket | None) -
                 yield made
 
 
-def join(ground: Lab, hosts: list[Host]) -> None:
+def join(ground: Lab, hosts: list[Host], *, dns: str) -> None:
     """`nodes apply`; the image is brought as an archive, for there is no registry."""
     given = yaml.safe_load(ground.inventory(hosts).read_text(encoding="utf-8"))
     archive = ground.directory / "mirror" / "python.tar"
     entry = {"name": IMAGE, "url": f"{ground.mirror}/{archive.name}", "sha256": digest_of(archive)}
     given["settings"]["container_runtime"]["images"].append(entry)
+    given["settings"]["kubelet"]["cluster_dns"] = [dns]  # tasks that see no common directory find each other by name
     for machine in given["machines"]:
         del machine["taints"]
     inventory = ground.directory / "nodes.yaml"
