@@ -80,7 +80,7 @@ for step in {others}; do status_of "${{STEP[$step]}}"; done
 """
 
 _SHIP: Final = """\
-# What keeps lines ends with its step: those of a second may be on the machine still.
+# What keeps lines may have ended with its step: those of a second are on the machine still.
 timeout 120 srun {placed} sh -c 'exec python3 -c "$SPILLWAY_LAUNCHER" --ship' 2>/dev/null
 """
 
