@@ -17,9 +17,10 @@ With a bucket (``s3://...``) the same lines go there within a second, as objects
     logs/ROLE-INDEX.STARTED/00000001, 00000002, ...
     exits/ROLE-INDEX
 
-It needs ``s3:PutObject`` alone, and credentials: AWS_ACCESS_KEY_ID and its like, else the instance's role. Until they
-are there they stand on the machine's own disk, too: what a keeper that was killed has left there the next task of the
-same user takes to the bucket, or ``launcher.py --ship``.
+It needs ``s3:PutObject``, and credentials: AWS_ACCESS_KEY_ID and its like, else the instance's role. With
+``s3:GetObject`` a task that starts again learns of peers that have ended well, for which it would wait in vain. Until
+lines are there they stand on the machine's own disk, too: what a keeper that was killed has left there the next task of
+the same user takes to the bucket, or ``launcher.py --ship``.
 
 Rank 0 of a Horovod job with Gloo serves, at its own port, the rendezvous of all ranks, as ``horovodrun`` would.
 
@@ -51,7 +52,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -291,8 +292,10 @@ def _come(state: Path, task: str) -> float:
 
 def _peers_came(settings: Settings, known: Mapping[str, str], stop: _Stop) -> bool:
     """Wait until all needed tasks are there; tells whom it waits for, at first and then now and again."""
-    began, told = time.monotonic(), 0.0
-    while missing := [task for task in _needed(settings) if not _is_there(task, settings)] or _unanswered(known):
+    began, told, ended = time.monotonic(), 0.0, set[str]()
+    while missing := [
+        task for task in _needed(settings) if task not in ended and not _is_there(task, settings)
+    ] or _unanswered(known):
         waited = time.monotonic() - began
         if waited > settings.patience or stop.asked:
             _tell(f"{settings.task}: {len(missing)} tasks did not come in {waited:.0f} s: {', '.join(missing[:5])}")
@@ -300,12 +303,24 @@ def _peers_came(settings: Settings, known: Mapping[str, str], stop: _Stop) -> bo
         if waited >= told:
             _tell(f"{settings.task} waits for {len(missing)} tasks, {missing[0]} among them")
             told = waited + _REPORT_EVERY
+            ended |= _ended_well(missing, settings) if waited > _REPORT_EVERY else set()
         time.sleep(_POLL)
     return True
 
 
 def _needed(settings: Settings) -> list[str]:
     return [f"{role}-{index}" for role, count in settings.needs.items() for index in range(count)]
+
+
+def _ended_well(tasks: Sequence[str], settings: Settings) -> set[str]:
+    """Those of the first ones that the bucket says it of: only a task that starts again finds any."""
+    found = set[str]()
+    with contextlib.suppress(OSError, ValueError):  # it may not read, or there is none
+        for task in tasks if settings.bucket else ():
+            if json.loads(got(f"{settings.bucket}/exits/{task}", os.environ))["status"]:
+                break
+            found.add(task)
+    return found
 
 
 def _is_there(task: str, settings: Settings) -> bool:
@@ -934,20 +949,31 @@ def ship_left(environment: Mapping[str, str]) -> int:
 
 def put(place: str, body: bytes, environment: Mapping[str, str]) -> None:
     """Write the object ``s3://BUCKET/KEY``. Raises ``OSError``, or ``ValueError`` where credentials are missing."""
+    _asked_of_s3("PUT", place, body, environment)
+
+
+def got(place: str, environment: Mapping[str, str]) -> bytes:
+    """The object ``s3://BUCKET/KEY``. Raises as :func:`put` does."""
+    return _asked_of_s3("GET", place, b"", environment)
+
+
+def _asked_of_s3(method: str, place: str, body: bytes, environment: Mapping[str, str]) -> bytes:
     keys = _credentials(environment)
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1"
     base = _endpoint(environment) or f"https://s3.{region}.amazonaws.com"
     url = f"{base}/{urllib.parse.quote(place[len('s3://') :], safe='/-_.~')}"
     at = datetime.now(timezone.utc)  # noqa: UP017 - older Pythons run this file
-    headers = signed("PUT", url, body, keys=keys, region=region, at=at)
+    headers = signed(method, url, body, keys=keys, region=region, at=at)
     headers["Content-Type"] = "text/plain; charset=utf-8"  # else urllib says that it is a form
-    request = urllib.request.Request(url, data=body, headers=headers, method="PUT")  # noqa: S310 - of S3
+    request = urllib.request.Request(url, data=body or None, headers=headers, method=method)  # noqa: S310 - of S3
     try:
-        urllib.request.urlopen(request, timeout=20).close()  # noqa: S310
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+            found: bytes = answer.read()
     except urllib.error.HTTPError as refused:
         told = re.search(rb"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", refused.read(), re.DOTALL)
         why = b": ".join(told.groups()).decode(errors="replace") if told else refused.reason
         raise OSError(f"S3 answers {refused.code} ({why})") from None
+    return found
 
 
 def _endpoint(environment: Mapping[str, str]) -> str:

@@ -190,6 +190,23 @@ def test_lines_that_a_bucket_takes_in_no_grace_are_counted(s3: Any) -> None:
     assert "2 lines are not in s3://team/logs/mnist/1/logs/worker-0." in done.stderr
 
 
+@pytest.mark.parametrize(("status", "starts"), [(0, True), (1, False), (None, False)])
+def test_a_task_that_starts_again_does_not_wait_for_peers_that_have_ended_well(
+    s3: Any, monkeypatch: pytest.MonkeyPatch, status: int | None, *, starts: bool
+) -> None:
+    """Their pods are gone, and with them their names; those that have failed come again."""
+    monkeypatch.setattr(launcher, "_REPORT_EVERY", 0.2)
+    if status is not None:
+        launcher.put("s3://team/logs/mnist/1/exits/worker-1", b'{"status": %d}' % status, os.environ)
+    told = {"SPILLWAY_ROLE": "worker", "SPILLWAY_INDEX": "0", "SPILLWAY_LOGS": "s3://team/logs/mnist/1"}
+    told |= {
+        "SPILLWAY_CLUSTER": '{"worker": ["localhost:2222", "gone.invalid:2222"]}',
+        "SPILLWAY_NEEDS": '{"worker": 2}',
+    }
+    settings = launcher.Settings.read(told | {"SPILLWAY_PEERS_WITHIN": "30" if starts else "1"})
+    assert launcher._peers_came(settings, {}, launcher._Stop()) is starts
+
+
 KILLS: Final = """
 import os, signal
 print("one"); print("two")
