@@ -905,7 +905,7 @@ class _Spool:
 
     def in_words(self) -> str:
         """Where it is, for a message; empty where there is none."""
-        return f"; they are in {self._path}, for another task of yours here to ship" if self._path else ""
+        return f"; what was held of them is in {self._path}, for your next task here to ship" if self._path else ""
 
     def remove(self) -> None:
         """The bucket has it."""
@@ -940,7 +940,8 @@ def ship_left(environment: Mapping[str, str]) -> int:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else what writes it lives
             head, _, body = file.read().partition(b"\n")
             endpoint, place = head.decode().split(" ", 1)
-            if endpoint == _endpoint(environment):
+            is_left = os.fstat(file.fileno()).st_nlink > 0  # else its writer has removed it meanwhile, and gone on
+            if is_left and endpoint == _endpoint(environment):
                 put(place, body, environment)
                 path.unlink()
         stay += path.exists()
