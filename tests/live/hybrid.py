@@ -195,7 +195,7 @@ class Autoscaler:
     def stop(self) -> int:
         """As a user would; gives the exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
 
 @contextlib.contextmanager

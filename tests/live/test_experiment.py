@@ -25,7 +25,7 @@ from tests.test_images.test_launcher import is_there
 
 pytestmark = pytest.mark.live
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 BEGUN: list[Search] = []
 """Searches of this test, which begin no more trials once it has ended."""
 
@@ -162,7 +162,7 @@ def test_a_search_grows_from_one_slot_to_four_and_what_runs_goes_on(machine: Pat
     attempts = [path.name for path in machine.rglob("worker-0.*.log")]
     assert attempts == ["worker-0.0.log"] * 12
     freed = [trial.freed_after for trial in search]
-    assert all(after is not None and after < PATIENCE / 4 for after in freed), freed  # seconds; idle: below one
+    assert all(after is not None and after < PATIENCE / 10 for after in freed), freed  # seconds; idle: below one
     assert local.states() == []  # the jobs of trials are cleared away; their lines are kept
     assert all(is_there(pid) is False for pid in pids.values())
 
