@@ -41,6 +41,8 @@ class Kubernetes:
     ground: Lab
     hosts: list[Host]
     home: Path
+    dns: str
+    """Where names of the cluster are asked for."""
     bucket: Bucket | None = None
     python: str = "python3"
     seconds: tuple[float, ...] = (1.0, 8.0)
@@ -104,7 +106,7 @@ class Kubernetes:
         try:
             self._taint(self._lost, None)
         except KubeRefusedError:  # its Node was deleted
-            join(self.ground, self.hosts)
+            join(self.ground, self.hosts, dns=self.dns)
         self._lost = None
         until(lambda: all(map(_is_ready, self.ground.kube.get("/api/v1/nodes")["items"])), within=120)
 
@@ -174,7 +176,7 @@ def cluster(bench: Bench, *, home: Path, directory: Path, kept: Bucket | None) -
             file, policy = write_policy(brain)
             aws.make_groups(policy)
             with autoscaler(policy=file, env=aws.env, kubeconfig=account, log=brain / "log") as running:
-                made = Kubernetes(ground=ground, hosts=hosts, home=home, bucket=kept)
+                made = Kubernetes(ground=ground, hosts=hosts, home=home, dns=dns, bucket=kept)
                 until(lambda: _leads(ground), told=running.texts)
                 yield made
 

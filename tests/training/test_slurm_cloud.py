@@ -31,7 +31,7 @@ cluster: test
 groups:
   - {name: cpu, instance_type: c5.xlarge, zones: [us-east-1a], max: 2, usd_per_hour: 0.17}
 limits: {usd_per_hour: 0.4}
-scale_up: {boot_timeout: 30s, refusal_backoff: 5s}
+scale_up: {boot_timeout: 60s, refusal_backoff: 5s}
 scale_down: {idle_after: 8s}
 """
 TIGHT: Final = POLICY.replace("0.4}", "0.2}")
@@ -168,7 +168,7 @@ def test_a_job_wakes_what_it_needs_and_what_is_idle_sleeps_again_but_for_the_own
     """Three nodes, one of them our own: two are bought, once, for it; then they go, and the own one stays."""
     launched = len(site.aws.asked())
     number = site.submit("--nodes=3", "--ntasks=3", "--ntasks-per-node=1")
-    until(lambda: ended(site, number), told=site.told)
+    until(lambda: ended(site, number), within=300, told=site.told)
     assert site.job(number)["JobState"] == "COMPLETED", site.told()
     assert set((site.home / f"{number}.out").read_text().split()) == {OWN, *site.machines}
     [order] = site.aws.asked()[launched:]
@@ -186,7 +186,7 @@ def test_a_job_that_money_does_not_suffice_for_is_told_so_and_runs_when_it_does(
     until(lambda: "usd_per_hour" in site.job(number).get("AdminComment", ""), told=site.told)
     assert (site.job(number)["JobState"], site.aws.asked()[launched:], site.living()) == ("PENDING", [], set())
     site.policy.write_text(POLICY)
-    until(lambda: ended(site, number), within=200, told=site.told)
+    until(lambda: ended(site, number), within=300, told=site.told)
     assert site.job(number)["JobState"] == "COMPLETED", site.told()
     until(site.slept, told=site.told)
 
@@ -196,7 +196,7 @@ def test_a_machine_that_does_not_come_up_is_given_back_and_its_job_queued_again(
     site.boots = False
     number = site.submit(f"--nodelist={CLOUD[0]}")
     until(site.living, told=site.told)
-    until(site.slept, told=site.told)
+    until(site.slept, within=300, told=site.told)
     assert (site.job(number)["JobState"], site.job(number)["Restarts"]) == ("PENDING", "1")
     assert "DOWN+" not in site.states()[CLOUD[0]]
     site.cluster.head.run(f"scancel {number}")
