@@ -21,6 +21,7 @@ from autoscaler.kube.writes import Writes
 from autoscaler.model import labels as words
 from autoscaler.model.actions import (
     Admit,
+    BeginStep,
     Cancel,
     Cordon,
     DeleteNode,
@@ -35,6 +36,7 @@ from autoscaler.model.actions import (
     Reserve,
     Resize,
     Step,
+    StopStep,
     Uncordon,
     Unreserve,
 )
@@ -102,6 +104,10 @@ class Executor:
                 self._release(step)
             case EndJob(namespace=namespace, name=name):
                 self._kube.end_job(namespace, name)
+            case BeginStep(namespace=namespace, name=name):
+                self._store.saw_job(self._kube.begin_step(namespace, name, at=self._now()))
+            case StopStep(namespace=namespace, name=name, because=because):
+                self._store.saw_job(self._kube.stop_step(namespace, name, because=because))
             case Resize():
                 self._resize(step)
 

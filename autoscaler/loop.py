@@ -25,6 +25,7 @@ from autoscaler.kube.memory_configmap import MemoryConfigMap
 from autoscaler.kube.retry_delay import RetryDelay
 from autoscaler.model.actions import (
     Admit,
+    BeginStep,
     Cancel,
     EndJob,
     FreeGpus,
@@ -37,6 +38,7 @@ from autoscaler.model.actions import (
     Reserve,
     Resize,
     Step,
+    StopStep,
     Uncordon,
     Unreserve,
     describe,
@@ -59,7 +61,7 @@ QUIET: Final = 30.0
 """Seconds between two looks at AWS otherwise."""
 _CONFIRM_AGAIN: Final = timedelta(seconds=2)
 """After a look that was doubted."""
-_WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, EndJob)
+_WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, EndJob, BeginStep, StopStep)
 """Steps that make sense before AWS has answered for the first time: none of a drain, which is neither gone on with nor
 taken back."""
 _OF_PODS: Final = (*_WITHOUT_AWS, Uncordon, Resize, FreeGpus)

@@ -159,14 +159,17 @@ def plan(  # noqa: PLR0917 - click gives them by name
     if catalog is None and (nodes or policy):
         raise click.UsageError("--nodes and --policy are read with --catalog: without it the cluster says both")
     job = _job(file, params)
+    steps = job.by_step()
     if catalog is None:
         kube = _kube(kubeconfig, otherwise="--catalog prices.csv plans from files")
-        found = plan_live(job, kube, namespace=autoscaler)
+        found = {step: plan_live(one, kube, namespace=autoscaler) for step, one in steps.items()}
     else:
-        found = planned(job, catalog=catalog, nodes=nodes, policy=policy, tell=partial(click.echo, err=True))
-    for line in found.lines():
-        click.echo(line)
-    if not found.can_start:
+        read = partial(planned, catalog=catalog, nodes=nodes, policy=policy, tell=partial(click.echo, err=True))
+        found = {step: read(one) for step, one in steps.items()}
+    for step, spending in found.items():
+        for line in spending.lines(step=step):
+            click.echo(line)
+    if not all(one.can_start for one in found.values()):
         sys.exit(1)
 
 
@@ -192,9 +195,11 @@ def submit(  # noqa: PLR0917 - click gives them by name
     if backend != "local" and not anyway:
         from images.spending import refuse_hopeless  # noqa: PLC0415
 
-        unknown = refuse_hopeless(job, _kube(kubeconfig), namespace=autoscaler)
-        if unknown:
-            click.echo(f"not asked whether it can ever start: {unknown}", err=True)
+        for step in job.by_step().values():
+            unknown = refuse_hopeless(step, _kube(kubeconfig), namespace=autoscaler)
+            if unknown:
+                click.echo(f"not asked whether it can ever start: {unknown}", err=True)
+                break
     if backend == "local":
         from images.backends.local import submit as start  # noqa: PLC0415
 

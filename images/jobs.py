@@ -211,8 +211,41 @@ class Job(Document):
 
     @property
     def main_role(self) -> str:
-        """The role whose object owns the others."""
-        return self.essential[0]
+        """The role whose object owns the others: of steps one that no other waits for."""
+        before = {name for others in self.depends_on.values() for name in others}
+        return next((name for name in self.essential if name not in before), self.essential[0])
+
+    def steps_before(self, role: str) -> set[str]:
+        """All roles that must have succeeded before this one starts."""
+        found: set[str] = set()
+        new = {*self.depends_on.get(role, ())}
+        while new:
+            found |= new
+            new = {other for name in new for other in self.depends_on.get(name, ())} - found
+        return found
+
+    def by_step(self) -> dict[str, Job]:
+        """What runs at one time, by the names of its roles: of a job without steps the job itself, by no name."""
+        if not self.depends_on:
+            return {"": self}
+        depth: dict[str, int] = {}
+        while left := [role for role in self.roles if role not in depth]:
+            depth |= {
+                role: max((depth[name] + 1 for name in before), default=0)
+                for role in left
+                if {*(before := self.depends_on.get(role, ()))} <= depth.keys()
+            }
+        together = [[role for role in self.roles if depth[role] == number] for number in range(max(depth.values()) + 1)]
+        return {
+            ", ".join(names): self.model_copy(
+                update={"roles": {name: self.roles[name] for name in names}, "depends_on": {}, "expected": None}
+            )
+            for names in together
+        }
+
+    def ends_last(self, role: str) -> bool:
+        """Whether the job has ended when this role has; it is so of a job without steps."""
+        return not self.depends_on or {*self.essential} <= {role} | self.steps_before(role)
 
     @property
     def size(self) -> int:

@@ -39,24 +39,30 @@ class Spending:
         """Whether every task has a place."""
         return not self.waiting
 
-    def lines(self) -> Iterator[str]:
-        """For people."""
-        yield f"{self.job.name}: {_tasks(self.job.size)} asking for {self.job.requests()}"
+    def lines(self, *, step: str = "") -> Iterator[str]:
+        """For people; ``step``: the roles of a workflow that run at this time."""
+        yield f"{self.job.name}{step and f', step {step}'}: {_tasks(self.job.size)} asking for {self.job.requests()}"
         for machine, count in sorted(self.at_home.items()):
             yield f"  {_tasks(count)} on {machine}, which is there"
         for (kind, capacity, usd), count in sorted(self.bought.items()):
             yield f"  buy {count} x {kind} ({capacity}) at {usd:.4f} $/h each"
-        yield f"cost: {self._cost()}"
+        yield f"cost: {self._cost(is_step=bool(step))}"
         waiting = self.waiting.total()
-        verdict = "the job starts" if not waiting else f"{_tasks(waiting)} would wait, and {self._rest()}"
+        verdict = (
+            f"the {'step' if step else 'job'} starts"
+            if not waiting
+            else f"{_tasks(waiting)} would wait, and {self._rest()}"
+        )
         yield f"verdict: {verdict}"
         for (reason, remedy), count in self.waiting.items():
             yield f"  {_tasks(count)}: {reason}" + (f"; would fit if {remedy}" if remedy else "")
 
-    def _cost(self) -> str:
+    def _cost(self, *, is_step: bool) -> str:
         if not self.usd_per_hour:
             return "nothing is bought"
         rate = f"{self.usd_per_hour:.4f} $/h"
+        if is_step:
+            return f"{rate} while it runs"
         if not self.job.expected:
             return f"{rate}; write expected: 2h in the file to see what the whole job costs"
         return f"{rate}, {self.usd_per_hour * (self.job.expected / _HOUR):.2f} $ while it runs as long as expected"

@@ -27,6 +27,7 @@ from autoscaler.loop import Loop
 from autoscaler.model import labels as words
 from autoscaler.model.actions import (
     Admit,
+    BeginStep,
     Cancel,
     Cordon,
     EndJob,
@@ -40,6 +41,7 @@ from autoscaler.model.actions import (
     Reserve,
     Resize,
     Step,
+    StopStep,
     Uncordon,
     Unreserve,
 )
@@ -362,7 +364,7 @@ class World:
             case Release(instance=instance, node=name):
                 assert name is None or not self._residents(name), f"{step} ends a running job"
                 assert self.cloud.groups[step.group].instances[instance] == "Terminating:Wait", step
-            case EndJob() | Recreate() | Resize():
+            case EndJob() | BeginStep() | StopStep() | Recreate() | Resize():
                 raise AssertionError(step)
 
     @staticmethod

@@ -206,6 +206,32 @@ class Writes:
             raise Refused(409, f"job {partner or '(none named)'} that {namespace}/{name} ends with goes on")
         self._delete(path + name, uid=job["metadata"]["uid"], propagationPolicy="Background")
 
+    def begin_step(self, namespace: str, name: str, *, at: datetime) -> JobJson:
+        """Resume a suspended Job. Raises ``Refused`` where it has changed since this looks at it."""
+        job = self._suspended(namespace, name)
+        return self._patch_job(job, {words.STEP_BEGAN: _rfc3339(at)}, {"suspend": False})
+
+    def stop_step(self, namespace: str, name: str, *, because: str) -> JobJson:
+        """Have a suspended Job fail. Raises ``Refused`` where it has changed since this looks at it.
+
+        A Job that is suspended never fails, nor does one without a deadline: it is resumed with no pod and none left.
+        https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup
+        """
+        job = self._suspended(namespace, name)
+        spec = {"suspend": False, "parallelism": 0, "activeDeadlineSeconds": 0}
+        return self._patch_job(job, {words.STEP_STOPPED: because}, spec)
+
+    def _suspended(self, namespace: str, name: str) -> JobJson:
+        job = _JOB_DECODER.decode(self._kube.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"))
+        if not job.spec.suspend:
+            raise Refused(409, f"job {namespace}/{name} is not suspended any more")
+        return job
+
+    def _patch_job(self, job: JobJson, marks: Mapping[str, str], spec: Mapping[str, Any]) -> JobJson:
+        meta = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version, "annotations": marks}
+        path = f"/apis/batch/v1/namespaces/{job.metadata.namespace}/jobs/{job.metadata.name}"
+        return _JOB_DECODER.decode(self._send("PATCH", path, {"metadata": meta, "spec": spec}, content=_MERGE))
+
     def resize_job(self, namespace: str, name: str, *, was: int, to: int, at: datetime) -> JobJson:
         """Set how many tasks an Indexed Job has, all at once. Raises ``Refused`` where it is of another size by now.
 
@@ -216,10 +242,7 @@ class Writes:
         job = _JOB_DECODER.decode(self._kube.get(path))
         if (job.spec.parallelism, job.spec.completions) != (was, was):
             raise Refused(409, f"job {namespace}/{name} has {job.spec.parallelism} tasks by now, not {was}")
-        meta = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
-        marks = {words.RESIZED_AT: _rfc3339(at)}
-        body = {"metadata": meta | {"annotations": marks}, "spec": {"parallelism": to, "completions": to}}
-        return _JOB_DECODER.decode(self._send("PATCH", path, body, content=_MERGE))
+        return self._patch_job(job, {words.RESIZED_AT: _rfc3339(at)}, {"parallelism": to, "completions": to})
 
     def tell_pod(self, *, namespace: str, name: str, uid: str, reason: str, message: str) -> bool:
         """One Event about a pod; ``False`` where this pod was told it before, by whatever autoscaler."""

@@ -199,6 +199,24 @@ class EndJob:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginStep:
+    """Resume a suspended batch/v1 Job, the next step of a workflow: all that it depends on has succeeded."""
+
+    namespace: str
+    name: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopStep:
+    """Have a suspended batch/v1 Job fail without a pod: a step that it depends on has failed."""
+
+    namespace: str
+    name: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class Resize:
     """Change the number of tasks of an elastic Job: it makes those that it lacks, or ends those of the last indexes.
 
@@ -228,6 +246,8 @@ Step = (
     | DeleteNode
     | Release
     | EndJob
+    | BeginStep
+    | StopStep
     | Resize
 )
 
@@ -400,6 +420,10 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
             return f"let {node or 'the instance'} go ({instance} of {group})"
         case EndJob(namespace=namespace, name=name):
             return f"end job {namespace}/{name}"
+        case BeginStep(namespace=namespace, name=name):
+            return f"begin step {namespace}/{name}"
+        case StopStep(namespace=namespace, name=name):
+            return f"stop step {namespace}/{name}, which was not begun"
         case Resize(namespace=namespace, name=name, was=was, to=to):
             return f"{'grow' if to > was else 'shrink'} job {namespace}/{name} from {was} to {_count(to, 'task')}"
 

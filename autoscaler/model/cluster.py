@@ -331,6 +331,7 @@ class Cluster:
     groups: tuple[Group, ...] = ()
     daemon_sets: tuple[DaemonSet, ...] = ()
     lingering: tuple[LingeringJob, ...] = ()
+    due_steps: tuple[DueStep, ...] = ()
     gang_sizes: Mapping[tuple[str, str], GangSize] = field(default_factory=dict)
     """By namespace and ``GangRef.size_source``."""
     may_nominate: bool = True
@@ -358,6 +359,17 @@ class LingeringJob:
     namespace: str
     name: str
     ended_with: str
+
+
+@dataclass(frozen=True, slots=True)
+class DueStep:
+    """A suspended batch/v1 Job: those before it (``spillway.dev/depends-on``) have all succeeded, or one has failed."""
+
+    namespace: str
+    name: str
+    after: tuple[str, ...]
+    failed: str = ""
+    """Name of a predecessor that has failed; empty where all have succeeded."""
 
 
 @dataclass(frozen=True, slots=True)

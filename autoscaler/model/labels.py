@@ -83,6 +83,13 @@ JOB: Final = f"{PREFIX}/job"
 ENDS_WITH: Final = f"{PREFIX}/ends-with"
 """Annotation on a batch/v1 Job: name of the Job in the same namespace after whose end, good or bad, this one is ended
 (parameter servers wait for ever in ``server.join()``, and would hold their nodes)."""
+DEPENDS_ON: Final = f"{PREFIX}/depends-on"
+"""Annotation on a suspended batch/v1 Job: names of Jobs in the same namespace, with commas; it is resumed when all of
+them have succeeded, and fails when one of them has failed."""
+STEP_BEGAN: Final = f"{PREFIX}/step-began"
+"""Annotation on such a Job: when Spillway resumed it, as RFC 3339 in UTC; suspended after that, it stays so."""
+STEP_STOPPED: Final = f"{PREFIX}/step-stopped"
+"""Annotation on such a Job: why it was never begun."""
 ELASTIC: Final = f"{PREFIX}/elastic"
 """Annotation on an Indexed Job: ``MIN..MAX``, between which its number of tasks is changed while it runs."""
 FOLLOWS: Final = f"{PREFIX}/follows"

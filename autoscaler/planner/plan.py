@@ -11,7 +11,19 @@ from datetime import datetime
 from typing import Final
 
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import Cancel, EndJob, Grow, Memory, Order, Plan, Release, Remove, Step
+from autoscaler.model.actions import (
+    BeginStep,
+    Cancel,
+    EndJob,
+    Grow,
+    Memory,
+    Order,
+    Plan,
+    Release,
+    Remove,
+    Step,
+    StopStep,
+)
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
@@ -183,6 +195,7 @@ def _steps(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> tuple[Step, .
     grown = (*scaled.spare.steps, *disrupted.emptied.steps)
     return (
         *_ended(look.cluster),
+        *_steps_due(look.cluster),
         *disrupted.taken_back.steps,
         *disrupted.down.uncordons,
         *dated(grown, look.cluster, besides=look.orders),
@@ -227,6 +240,18 @@ def _ended(cluster: Cluster) -> list[EndJob]:
         EndJob(namespace=job.namespace, name=job.name, because=f"{job.ended_with}, which it served, has ended")
         for job in sorted(cluster.lingering, key=lambda job: (job.namespace, job.name))
     ]
+
+
+def _steps_due(cluster: Cluster) -> list[BeginStep | StopStep]:
+    """What goes on in workflows, and what is given up there."""
+    made: list[BeginStep | StopStep] = []
+    for job in sorted(cluster.due_steps, key=lambda job: (job.namespace, job.name)):
+        if job.failed:
+            made.append(StopStep(job.namespace, job.name, f"{job.failed}, which it depends on, has failed"))
+        else:
+            verb = "has" if len(job.after) == 1 else "have"
+            made.append(BeginStep(job.namespace, job.name, f"{', '.join(job.after)} {verb} succeeded"))
+    return made
 
 
 def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:

@@ -30,7 +30,7 @@ def given_to(job: Job, free: Collection[str], *, of: int) -> dict[tuple[str, int
     """
     if not of or not any(role.gpus for role in job.roles.values()):
         return None
-    before = {name: _before(job, name) for name in job.roles}
+    before = {name: job.steps_before(name) for name in job.roles}
     found: dict[tuple[str, int], tuple[str, ...]] = {}
     for name, index in job.tasks():
         one_after_other = before[name] | {other for other in job.roles if name in before[other]}
@@ -43,14 +43,4 @@ def given_to(job: Job, free: Collection[str], *, of: int) -> dict[tuple[str, int
                 "are free now: `spillway jobs list --to local` shows which jobs hold them"
             )
         found[name, index] = tuple(left[: job.roles[name].gpus])
-    return found
-
-
-def _before(job: Job, role: str) -> set[str]:
-    """All that it waits for, and what these wait for."""
-    found: set[str] = set()
-    new = set(job.depends_on.get(role, ()))
-    while new:
-        found |= new
-        new = {other for name in new for other in job.depends_on.get(name, ())} - found
     return found

@@ -54,7 +54,8 @@ def look(kube: Kube, *, namespace: str, name: str, autoscaler: str) -> Look:
         raise BadInput(f"there is no training job {name!r} in namespace {namespace!r}: `spillway jobs list` shows them")
     pods = _items(kube, f"/api/v1/{where}/pods?{of_job}")
     pending = [pod for pod in pods if pod["status"]["phase"] == "Pending"]
-    if pods and not pending:
+    between = any(job["spec"].get("suspend") for job in jobs) and not any(map(_runs, pods))
+    if pods and not pending and not between:
         return Look(jobs=jobs, pods=pods)
     nodes, why = _told(kube, f"{namespace}/{name}", autoscaler)
     if why and not any(pod["spec"].get("nodeName") for pod in pending):
@@ -62,6 +63,10 @@ def look(kube: Kube, *, namespace: str, name: str, autoscaler: str) -> Look:
     events = _items(kube, f"/api/v1/{where}/events?fieldSelector=involvedObject.kind%3DPod")
     events.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
     return Look(jobs=jobs, pods=pods, events=events, nodes=nodes, why=why)
+
+
+def _runs(pod: Json) -> bool:
+    return bool(pod["status"]["phase"] == "Running")
 
 
 def _told(kube: Kube, job: str, autoscaler: str) -> tuple[tuple[Coming, ...], str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from autoscaler.model import labels as words
@@ -13,6 +13,8 @@ from images.backends.states import Stage
 
 Json = Mapping[str, Any]
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_JOB_NAME: Final = "batch.kubernetes.io/job-name"
+"""https://kubernetes.io/docs/reference/labels-annotations-taints/#batch-kubernetes-io-job-name"""
 _FEW: Final = 4
 
 
@@ -35,6 +37,18 @@ def stage_of(look: Look) -> Stage:
     ended = _end(look)
     if ended is not None:
         return ended
+    if not any(map(_depends_on, look.jobs)):
+        return _stage(look)
+    now = [job for job in look.jobs if not _is_later(job) and _condition(job) is None]
+    if not now:
+        return Stage("queued", f"{_names(filter(_is_later, look.jobs))}: {look.why or 'the autoscaler begins it now'}")
+    theirs = {job["metadata"]["name"] for job in now}
+    pods = [pod for pod in look.pods if pod["metadata"].get("labels", {}).get(_JOB_NAME) in theirs]
+    stage = _stage(replace(look, jobs=now, pods=pods))
+    return replace(stage, detail=f"step {_names(now)}: {stage.detail}")
+
+
+def _stage(look: Look) -> Stage:
     alive = [pod for pod in look.pods if pod["status"]["phase"] != "Failed" and not _is_going(pod)]
     late = [pod for pod in alive if not _has_started(pod)]
     wanted = sum(_completions(job) for job in look.jobs)
@@ -54,13 +68,34 @@ def _end(look: Look) -> Stage | None:
     """Failed as soon as one of its Jobs has; succeeded when all have that end by themselves."""
     deciding = [job for job in look.jobs if words.ENDS_WITH not in job["metadata"].get("annotations", {})]
     conditions = [_condition(job) for job in deciding]
+    stopped = _names(filter(_is_stopped, look.jobs))
+    after = f"; not begun: {stopped}" if stopped else ""
     for job, one in zip(deciding, conditions, strict=True):
-        if one is not None and one["type"] == "Failed":
+        if one is not None and one["type"] == "Failed" and not _is_stopped(job):
             told = f"{one.get('reason', '')}: {one.get('message', '')}".strip(": ")
-            return Stage("ended", f"{job['metadata']['name']} has failed: {told}", _failure(look.pods))
+            return Stage("ended", f"{job['metadata']['name']} has failed: {told}{after}", _failure(look.pods))
     if deciding and all(conditions):
         return Stage("ended", "succeeded", 0)
     return None
+
+
+def _depends_on(job: Json) -> bool:
+    return words.DEPENDS_ON in job["metadata"].get("annotations", {})
+
+
+def _is_stopped(job: Json) -> bool:
+    """A step that was given up as one before it had failed."""
+    return words.STEP_STOPPED in job["metadata"].get("annotations", {})
+
+
+def _is_later(job: Json) -> bool:
+    """A step that waits for others."""
+    return _depends_on(job) and bool(job["spec"].get("suspend"))
+
+
+def _names(jobs: Iterable[Json]) -> str:
+    """Of their roles."""
+    return ", ".join(job["metadata"].get("labels", {}).get(words.ROLE) or job["metadata"]["name"] for job in jobs)
 
 
 def _condition(job: Json) -> Json | None:

@@ -4,6 +4,8 @@ The main role's Job owns the others, so that deleting it takes all along. Every 
 gate: the autoscaler lifts it for all of them when each has a place. An elastic role starts with the least tasks, and
 its Job's size is changed by the autoscaler (``spillway.dev/elastic``). Tasks that wait for ever say what they end with:
 the autoscaler ends them (``spillway.dev/ends-with``): parameter servers and evaluators, and workers that serve a chief.
+Steps of a workflow are suspended Jobs that say what they depend on: the autoscaler resumes each in its turn
+(``spillway.dev/depends-on``), or has it fail where one before it has failed.
 
 Pod names and indexes: https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode
 """
@@ -21,7 +23,7 @@ from images.job_roles import Role
 from images.job_values import seconds
 from images.jobs import Job
 from images.launcher import __file__ as launcher_file
-from images.renderers.rendering import INDEX, Manifest, Rendering, image_of, losses, refuse
+from images.renderers.rendering import INDEX, Manifest, Rendering, image_of, losses
 
 LAUNCHER: Final = "/opt/spillway/launcher.py"
 """Where containers have it."""
@@ -29,11 +31,11 @@ LAUNCHER: Final = "/opt/spillway/launcher.py"
 LOGS_SECRET: Final = "spillway-logs"  # noqa: S105 - a name
 """In the job's namespace: AWS_ACCESS_KEY_ID and the like, by which launchers write to a bucket."""
 _COMPLETION_INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-_REFUSED: Final = {"depends_on": "plain Jobs start at once; JobSet (--to jobset) knows an order"}
 _LOSSES: Final = {
     "queue": "plain Kubernetes has no queues",
     "kind": "it runs as Jobs, which end when their program does",
 }
+_LAST_STEPS: Final = "retain: steps that nothing waits for end each at its own time; delete the job when all have ended"
 POD_LOSSES: Final = {"roles.python": "containers bring their own Python; the image's is used"}
 _LOST_MACHINE: Final = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 """A node that is drained or lost is no fault of the task: it starts again, uncounted."""
@@ -41,12 +43,15 @@ _LOST_MACHINE: Final = {"action": "Ignore", "onPodConditions": [{"type": "Disrup
 
 def render(job: Job, *, run: str = "0") -> Rendering:
     """The objects of a job, the main Job first: the others are to be owned by it (``submit`` fills in its uid)."""
-    refuse(job, "kubernetes", _REFUSED)
     roles = sorted(job.roles, key=lambda role: role != job.main_role)
     main, *others = (_task_set(job, role, run=run) for role in roles)
     return Rendering(
         documents=(main, service(job), *launcher_map(job), *others),
-        losses=(*losses(job, _LOSSES | POD_LOSSES), *job_losses(job)),
+        losses=(
+            *losses(job, _LOSSES | POD_LOSSES),
+            *job_losses(job),
+            *([] if job.ends_last(job.main_role) else [_LAST_STEPS]),
+        ),
     )
 
 
@@ -115,8 +120,11 @@ def _task_set(job: Job, role: str, *, run: str) -> Manifest:
     size = job.roles[role].least if job.gang else job.roles[role].most
     spec = job_spec(job, role, backend="kubernetes", run=run, size=size)
     marks = _elastic_marks(job, role)
+    if role in job.depends_on:
+        spec["suspend"] = True
+        marks[words.DEPENDS_ON] = ",".join(map(job.task_set, job.depends_on[role]))
     if role == job.main_role:
-        if job.retain < FOREVER:
+        if job.retain < FOREVER and job.ends_last(role):
             spec["ttlSecondsAfterFinished"] = int(job.retain.total_seconds())
     elif role not in job.essential:
         marks |= {words.ENDS_WITH: job.task_set(job.main_role)}

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.executor import Executor
 from autoscaler.kube import client
 from autoscaler.kube.cache import Store
-from autoscaler.kube.schema.core import NodeJson, PodJson
+from autoscaler.kube.schema.core import JobJson, Meta, NodeJson, PodJson
 from autoscaler.kube.watched_kinds import KINDS, NODES, PODS
 from autoscaler.kube.writes import Writes
 from autoscaler.loop import LOOK_AGAIN, GroupWatch, Loop, something_is_on_its_way
@@ -33,6 +33,7 @@ from autoscaler.model.actions import (
     IMPOSSIBLE,
     Admit,
     Assignment,
+    BeginStep,
     Cancel,
     Cordon,
     EndJob,
@@ -47,6 +48,7 @@ from autoscaler.model.actions import (
     Remove,
     Reserve,
     Step,
+    StopStep,
     Uncordon,
     Unreserve,
     Waiting,
@@ -191,6 +193,16 @@ class Fakes:
     def end_job(self, namespace: str, name: str) -> None:
         """The API server's."""
         self._note("end_job", namespace, name)
+
+    def begin_step(self, namespace: str, name: str, *, at: datetime) -> JobJson:
+        """The API server's."""
+        self._note("begin_step", namespace, name, at)
+        return JobJson(metadata=Meta(name=name, namespace=namespace))
+
+    def stop_step(self, namespace: str, name: str, *, because: str) -> JobJson:
+        """The API server's."""
+        self._note("stop_step", namespace, name, because)
+        return JobJson(metadata=Meta(name=name, namespace=namespace))
 
 
 class Leads:
@@ -562,9 +574,10 @@ def test_before_aws_has_answered_only_the_cluster_is_cared_for() -> None:
     What the last replica was emptying stays closed: opened now it would be left alone for an hour, and be paid for.
     """
     lost = Waiting("team/lost", "no group", cause=IMPOSSIBLE)
-    made = bench(END, GROW, Cordon("n", "r"), Uncordon("m", "r"), waiting=[lost])
+    steps = BeginStep("team", "train", "r"), StopStep("team", "serve", "r")
+    made = bench(END, *steps, GROW, Cordon("n", "r"), Uncordon("m", "r"), waiting=[lost])
     made.loop().once()
-    assert made.did() == ["end_job"]
+    assert made.did() == ["end_job", "begin_step", "stop_step"]
     assert "team/lost" not in made.out.getvalue()
 
 

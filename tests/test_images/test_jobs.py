@@ -30,6 +30,29 @@ def job(text: str = GOOD) -> Job:
     return parse_job(text, source="job.yaml")
 
 
+def test_steps_have_an_order_and_an_end() -> None:
+    """What runs at one time, what comes before, and after which the job has ended."""
+    one = {"cpus": "1", "memory": "1Gi", "image": "i"}
+    roles = dict.fromkeys(("a", "b", "join", "check", "serve"), one)
+    order = {"join": ["a", "b"], "check": ["a"], "serve": ["join", "check"]}
+    flow = Job.model_validate({"name": "flow", "gang": False, "roles": roles, "depends_on": order, "expected": "1h"})
+    steps = flow.by_step()
+    assert {name: [*step.roles] for name, step in steps.items()} == {
+        "a, b": ["a", "b"],
+        "join, check": ["join", "check"],
+        "serve": ["serve"],
+    }
+    assert all(not step.depends_on and step.expected is None and step.name == "flow" for step in steps.values())
+    assert flow.steps_before("serve") == {"a", "b", "join", "check"}
+    assert (flow.main_role, flow.ends_last("serve"), flow.ends_last("check")) == ("serve", True, False)
+    plain = Job.model_validate({"name": "j", "roles": {"worker": one, "ps": one}})
+    assert plain.by_step() == {"": plain}
+    assert (plain.main_role, plain.ends_last("worker")) == ("worker", True)
+    roles = {"train": one, "board": one | {"essential": False}}
+    ends = {"name": "j", "gang": False, "roles": roles, "depends_on": {"board": ["train"]}}
+    assert Job.model_validate(ends).main_role == "train"
+
+
 def test_a_job_sums_what_it_asks_for() -> None:
     """Over all tasks."""
     assert job().requests() == Resources.parse({"cpu": "16500m", "memory": "68Gi", "nvidia.com/gpu": 8})

@@ -87,6 +87,33 @@ def test_what_does_not_fit_is_bought_at_a_price_told_for_the_whole_run() -> None
     assert "write expected: 2h in the file" in planned(JOB.replace("expected: 90m\n", ""), gpus=1).output
 
 
+STEPS = """\
+name: flow
+gang: false
+depends_on: {train: [prepare]}
+roles:
+  prepare: {count: 2, cpus: 1, memory: 2Gi, image: i}
+  train: {cpus: 4, memory: 8Gi, gpus: 1, image: i}
+"""
+
+
+def test_steps_are_told_one_by_one() -> None:
+    """They do not run at one time: what one has used, the next may use."""
+    done = planned(STEPS, gpus=0)
+    assert done.exit_code == 0
+    assert done.output.splitlines() == [
+        "flow, step prepare: 2 tasks asking for 2 cpu, 4Gi memory",
+        "  2 tasks on dgx, which is there",
+        "cost: nothing is bought",
+        "verdict: the step starts",
+        "flow, step train: 1 task asking for 4 cpu, 8Gi memory, 1 nvidia.com/gpu",
+        "  buy 1 x g.one (on-demand) at 1.0000 $/h each",
+        "cost: 1.0000 $/h while it runs",
+        "verdict: the step starts",
+    ]
+    assert planned(STEPS, most=0).exit_code == 1
+
+
 def test_of_a_gang_that_cannot_be_whole_nothing_is_bought() -> None:
     """One node may be bought where two are needed; without a gang one worker runs."""
     done = planned(most=1)

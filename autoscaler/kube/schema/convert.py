@@ -40,7 +40,7 @@ EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A batch/v1 Job, reduced to whether it has ended, whose end it waits for, its gang, and its size."""
+    """A batch/v1 Job, reduced to how it has ended, whose end it waits for, its gang, and its size."""
 
     namespace: str
     name: str
@@ -49,6 +49,9 @@ class Job:
     ends_with: str
     gang_sizes: GangSizes = ()
     elastic: ElasticRole | None = None
+    result: Literal["", "succeeded", "failed"] = ""
+    depends_on: tuple[str, ...] = ()
+    """Jobs of its namespace after which it begins; empty once it has begun, or was stopped."""
 
 
 _LIFECYCLE_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
@@ -198,7 +201,16 @@ def job_from(raw: JobJson) -> Job:
             completions=raw.spec.completions,
         ),
         elastic=_elastic(raw),
+        result="succeeded" if "Complete" in true else "failed" if "Failed" in true else "",
+        depends_on=_depends_on(raw),
     )
+
+
+def _depends_on(raw: JobJson) -> tuple[str, ...]:
+    notes = raw.metadata.annotations
+    if not raw.spec.suspend or words.STEP_BEGAN in notes or words.STEP_STOPPED in notes:
+        return ()
+    return tuple(name for one in notes.get(words.DEPENDS_ON, "").split(",") if (name := one.strip()))
 
 
 def _elastic(raw: JobJson) -> ElasticRole | None:

@@ -315,6 +315,31 @@ def test_a_job_of_another_size_by_now_is_left_as_it_is(
     }
 
 
+def test_a_step_is_begun_or_stopped_only_while_it_is_suspended(api: FakeApi, writes: Writes) -> None:
+    """As it was seen just before. What is stopped fails without a pod."""
+    meta = {"namespace": "ns", "name": "j", "uid": "u", "resourceVersion": "7"}
+    api.answer = lambda _asked: Answer({"metadata": meta, "spec": {"suspend": True}})
+    seen = {"uid": "u", "resourceVersion": "7"}
+    writes.begin_step("ns", "j", at=datetime(2026, 11, 21, 10, tzinfo=UTC))
+    assert (api.asked[-1].method, api.asked[-1].path) == ("PATCH", "/apis/batch/v1/namespaces/ns/jobs/j")
+    assert api.asked[-1].body == {
+        "metadata": seen | {"annotations": {words.STEP_BEGAN: "2026-11-21T10:00:00Z"}},
+        "spec": {"suspend": False},
+    }
+    writes.stop_step("ns", "j", because="prepare has failed")
+    assert api.asked[-1].body == {
+        "metadata": seen | {"annotations": {words.STEP_STOPPED: "prepare has failed"}},
+        "spec": {"suspend": False, "parallelism": 0, "activeDeadlineSeconds": 0},
+    }
+    api.asked.clear()
+    api.answer = lambda _asked: Answer({"metadata": meta, "spec": {}})
+    with pytest.raises(Refused, match="job ns/j is not suspended any more"):
+        writes.begin_step("ns", "j", at=datetime(2026, 11, 21, 10, tzinfo=UTC))
+    with pytest.raises(Refused, match="job ns/j is not suspended any more"):
+        writes.stop_step("ns", "j", because="prepare has failed")
+    assert {asked.method for asked in api.asked} == {"GET"}
+
+
 def test_a_job_that_ends_with_none_is_left_as_it_is(api: FakeApi, writes: Writes) -> None:
     """The conflict is one of states, like a version that has moved."""
     api.answer = lambda _asked: Answer({"metadata": {"name": "ps", "uid": "u"}})

@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 from datetime import timedelta
 
-from autoscaler.model.actions import Admit, Backoff, EndJob, Grow, Memory, Plan
-from autoscaler.model.cluster import LingeringJob
+from autoscaler.model.actions import Admit, Backoff, BeginStep, EndJob, Grow, Memory, Plan, StopStep
+from autoscaler.model.cluster import DueStep, LingeringJob
 from autoscaler.planner.plan import plan
 from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 from tests.world import World
@@ -23,6 +23,16 @@ def test_servers_that_outlive_their_workers_are_ended() -> None:
     lingering = (LingeringJob("team", "mnist-ps", "mnist-worker"),)
     (step,) = plan(a_cluster(lingering=lingering), a_policy(), Memory()).steps
     assert step == EndJob("team", "mnist-ps", "mnist-worker, which it served, has ended")
+
+
+def test_a_workflow_goes_on_when_its_steps_have_ended() -> None:
+    """The next begins, or is given up with the reason."""
+    due = (DueStep("team", "serve", ("train",), failed="train"), DueStep("team", "merge", ("a", "b")))
+    steps = plan(a_cluster(due_steps=due), a_policy(), Memory()).steps
+    assert steps == (
+        BeginStep("team", "merge", "a, b have succeeded"),
+        StopStep("team", "serve", "train, which it depends on, has failed"),
+    )
 
 
 def test_the_bill_is_of_all_that_was_asked_for() -> None:

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from autoscaler.model.actions import (
     IMPOSSIBLE,
     Admit,
+    BeginStep,
     Cancel,
     Cordon,
     EndJob,
@@ -24,6 +25,7 @@ from autoscaler.model.actions import (
     Remove,
     Reserve,
     Step,
+    StopStep,
     Uncordon,
     Unreserve,
     Waiting,
@@ -75,6 +77,8 @@ def told(form: Any = "text") -> tuple[Report, io.StringIO]:
         (Release("g", "i-1", "n", "r"), "let n go (i-1 of g)"),
         (Release("g", "i-1", None, "r"), "let the instance go (i-1 of g)"),
         (EndJob("team", "ps", "r"), "end job team/ps"),
+        (BeginStep("team", "train", "r"), "begin step team/train"),
+        (StopStep("team", "train", "r"), "stop step team/train, which was not begun"),
     ],
 )
 def test_every_step_reads_as_a_sentence(step: Step, line: str) -> None:

@@ -111,6 +111,69 @@ def test_a_job_is_as_far_as_its_slowest_task(look: Look, stage: Stage) -> None:
     assert stage_of(look) == stage
 
 
+def step(name: str, *, after: str = "", later: bool = False, **more: Any) -> dict[str, Any]:
+    """One of a workflow, of one task."""
+    made = job(f"flow-{name}", tasks=1, **more)
+    made["metadata"]["labels"] = {words.ROLE: name}
+    made["metadata"]["annotations"] |= {words.DEPENDS_ON: after} if after else {}
+    return made | {"spec": {"completions": 1, "suspend": later}}
+
+
+def of(name: str, *args: Any) -> dict[str, Any]:
+    """A pod of such a step."""
+    made = pod(0, *args)
+    made["metadata"]["labels"] = {words.ROLE: name, "batch.kubernetes.io/job-name": f"flow-{name}"}
+    return made
+
+
+PREPARED = step("prepare", end="Complete")
+LATER = step("train", after="flow-prepare", later=True), step("serve", after="flow-train", later=True)
+
+
+@pytest.mark.parametrize(
+    ("look", "stage"),
+    [
+        (Look([step("prepare"), *LATER]), Stage("queued", "step prepare: 0 of 1 tasks have been created")),
+        (
+            Look([step("prepare"), *LATER], [of("prepare", "Running", "n")]),
+            Stage("running", "step prepare: 1 task on n"),
+        ),
+        (
+            Look([PREPARED, *LATER], [of("prepare", "Succeeded", "n")], why="no autoscaler acts"),
+            Stage("queued", "train, serve: no autoscaler acts"),
+        ),
+        (
+            Look([PREPARED, *LATER], [of("prepare", "Succeeded", "n")]),
+            Stage("queued", "train, serve: the autoscaler begins it now"),
+        ),
+        (
+            Look(
+                [PREPARED, step("train", after="flow-prepare"), LATER[1]],
+                [of("prepare", "Succeeded", "n"), of("train", "Pending")],
+            ),
+            Stage("queued", "step train: its tasks wait for the autoscaler to find a place for all of them"),
+        ),
+        (
+            Look([PREPARED, step("train", after="flow-prepare", end="Complete"), LATER[1]], why="x"),
+            Stage("queued", "serve: x"),
+        ),
+    ],
+)
+def test_a_workflow_is_as_far_as_its_present_step(look: Look, stage: Stage) -> None:
+    """What has ended, or comes later, is not waited for."""
+    assert stage_of(look) == stage
+
+
+def test_of_a_workflow_the_step_that_failed_is_named() -> None:
+    """And those that were not begun for it."""
+    stopped = [step(name, after="x", end="Failed") for name in ("train", "serve")]
+    for one in stopped:
+        one["metadata"]["annotations"][words.STEP_STOPPED] = "flow-prepare, which it depends on, has failed"
+    told = "flow-prepare has failed: BackoffLimitExceeded: too often"
+    steps = [*stopped, step("prepare", end="Failed")]
+    assert stage_of(Look(steps)) == Stage("ended", f"{told}; not begun: train, serve", 1)
+
+
 def test_many_nodes_and_many_reasons_are_told_in_short() -> None:
     """A line stays a line."""
     running = [pod(n, "Running", f"n{n}") for n in range(6)]

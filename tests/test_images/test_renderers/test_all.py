@@ -153,7 +153,7 @@ def told_of_grace(target: str, worker: dict[str, Any]) -> tuple[str | None, obje
 
 
 REFUSED = {
-    ("workflow", "kubernetes"), ("workflow", "tfjob"), ("workflow", "aliyun-compose"), ("workflow", "slurm"),
+    ("workflow", "tfjob"), ("workflow", "aliyun-compose"), ("workflow", "slurm"),
     ("workflow", "marathon"), ("workflow", "yarn"),
     ("parameter-server-host-network", "tfjob"), ("pytorch-ddp", "tfjob"), ("notebook", "tfjob"), ("search", "tfjob"),
 }  # fmt: skip

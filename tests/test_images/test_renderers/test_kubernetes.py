@@ -108,6 +108,41 @@ def test_ps_ends_with_the_workers_and_the_chief_is_the_main_role_where_there_is_
     assert render(job(chief)).documents[0]["metadata"]["name"] == "mnist-chief"
 
 
+FLOW = """\
+name: flow
+gang: false
+depends_on: {train: [prepare], serve: [train]}
+roles:
+  prepare: {count: 2, cpus: 1, memory: 1Gi, image: i}
+  train: {cpus: 1, memory: 1Gi, image: i}
+  serve: {cpus: 1, memory: 1Gi, image: i}
+"""
+
+
+def test_steps_are_suspended_until_those_before_have_succeeded() -> None:
+    """The last one owns the others: when it may go, all may."""
+    first = made("Job", "flow-prepare", FLOW)
+    assert "suspend" not in first["spec"]
+    assert "annotations" not in first["metadata"]
+    for name, after in (("flow-train", "flow-prepare"), ("flow-serve", "flow-train")):
+        later = made("Job", name, FLOW)
+        assert later["spec"]["suspend"] is True
+        assert later["metadata"]["annotations"] == {words.DEPENDS_ON: after}
+    assert render(job(FLOW)).documents[0]["metadata"]["name"] == "flow-serve"
+    kept = {name: made("Job", f"flow-{name}", FLOW)["spec"].get("ttlSecondsAfterFinished") for name in job(FLOW).roles}
+    assert kept == {"prepare": None, "train": None, "serve": 86400}
+    assert render(job(FLOW)).losses == ()
+
+
+def test_of_steps_that_end_each_at_its_own_time_none_takes_the_others_along() -> None:
+    """It is said that they stay."""
+    fork = FLOW.replace("serve: [train]", "serve: [prepare]")
+    assert {document["spec"].get("ttlSecondsAfterFinished") for document in render(job(fork)).documents} == {None}
+    assert [loss.split(":")[0] for loss in render(job(fork)).losses] == ["retain"]
+    both = FLOW.replace("serve: [train]", "serve: [train, prepare]")
+    assert made("Job", "flow-serve", both)["metadata"]["annotations"] == {words.DEPENDS_ON: "flow-train,flow-prepare"}
+
+
 def test_lost_nodes_do_not_count_as_failures() -> None:
     """A drained or lost node starts the task again, uncounted; the old pod is gone before the new one comes."""
     spec = made("Job", "mnist-worker")["spec"]

@@ -342,6 +342,29 @@ def test_a_job_is_reduced_to_its_end(conditions: list[dict[str, str]], ended: bo
     assert (job.ended, job.ends_with) == (ended, "w")
 
 
+@pytest.mark.parametrize(
+    ("marks", "suspend", "waits_for"),
+    [
+        ({}, True, ("prepare", "check")),
+        ({}, False, ()),
+        ({words.STEP_BEGAN: "2026-11-21T10:00:00Z"}, True, ()),
+        ({words.STEP_STOPPED: "prepare has failed"}, True, ()),
+    ],
+)
+def test_a_step_waits_until_it_has_begun(marks: dict[str, str], suspend: bool, waits_for: tuple[str, ...]) -> None:  # noqa: FBT001 - a table
+    """Suspended later, it stays so."""
+    notes = {words.DEPENDS_ON: "prepare, check"} | marks
+    raw = {"metadata": {"name": "train", "annotations": notes}, "spec": {"suspend": suspend}}
+    assert job_from(msgspec.convert(raw, JobJson)).depends_on == waits_for
+
+
+@pytest.mark.parametrize(("type_", "result"), [("Complete", "succeeded"), ("Failed", "failed"), ("Suspended", "")])
+def test_a_job_is_reduced_to_how_it_ended(type_: str, result: str) -> None:
+    """In the words of those that depend on it."""
+    raw = {"metadata": {"name": "j"}, "status": {"conditions": [{"type": type_, "status": "True"}]}}
+    assert job_from(msgspec.convert(raw, JobJson)).result == result
+
+
 def test_equal_shapes_are_one_object() -> None:
     """Ten thousand pods share a few dozen shapes: that is where the memory would go."""
     one, other = pod_from(pod_json()), pod_from(pod_json({"name": "q"}))
