@@ -9,9 +9,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from autoscaler.model import labels as words
 from stacks.local.process.supervisor import free_ports
 from tests.live.conftest import Plane
 from tests.live.hybrid import autoscaler, stand_in_aws, until, write_policy
@@ -69,3 +71,66 @@ def test_a_job_is_followed_from_the_queue_to_its_end(plane: Plane, tmp_path: Pat
     assert {"queued", "booting", "running", "ended"} <= {*seen}, lines
     assert any("2 x g5.12xlarge in us-east-1a, $11.34 per hour" in line for line in lines), lines
     assert lines[-1].endswith("ended: succeeded")
+
+
+FLOW = """\
+name: flow
+gang: false
+depends_on: {train: [prepare], serve: [train]}
+failure: {restarts: 0}
+roles:
+  prepare: {image: i, cpus: 1, memory: 1Gi, count: 2, annotations: {local.spillway.dev/runs-for: 1s}}
+  train: {image: i, cpus: 8, memory: 32Gi, gpus: 4, annotations: {local.spillway.dev/runs-for: 1s}}
+  serve: {image: i, cpus: 1, memory: 1Gi, annotations: {local.spillway.dev/runs-for: 1s}}
+"""
+
+
+def test_a_workflow_goes_step_by_step_and_stops_at_one_that_fails(plane: Plane, tmp_path: Path) -> None:
+    """Nothing is bought for a step before its time, nor for one that never comes."""
+    plane.fake_node("home", cpu="4")
+    (tmp_path / "good.yaml").write_text(FLOW)
+    (tmp_path / "bad.yaml").write_text(FLOW.replace("flow", "bad").replace("runs-for: 1s", "fails-after: 1s", 1))
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    file, policy = write_policy(tmp_path)
+    with stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay="1s") as aws:
+        aws.make_groups(policy)
+        log, port = tmp_path / "autoscaler.log", str(free_ports(1)[0])
+        words_ = ("--metrics-port", port)
+        with autoscaler(*words_, policy=file, env=aws.env, kubeconfig=plane.autoscaler_kubeconfig, log=log) as brain:
+            with command(plane, "submit", str(tmp_path / "bad.yaml"), "--follow", said=bad) as failing:
+                assert failing.wait(timeout=90) != 0, bad.read_text()
+            until(lambda: {one for *_, one in steps(plane, "bad")} == {"Failed"}, told=lambda: steps(plane, "bad"))
+            assert "grow" not in log.read_text()
+            with command(plane, "submit", str(tmp_path / "good.yaml"), "--follow", said=good) as running:
+                assert running.wait(timeout=90) == 0, good.read_text()
+            assert brain.stop() == 0
+    told = bad.read_text().splitlines()[-1]
+    assert "ended: bad-prepare has failed: " in told, told
+    assert {began for _, began, _ in steps(plane, "bad")} == {""}
+    assert not [pod for pod in pods_of(plane, "bad") if pod["metadata"]["labels"][words.ROLE] != "prepare"]
+    ended, began, results = zip(*steps(plane, "flow"), strict=True)
+    assert (began[0], {*results}) == ("", {"Complete"})
+    assert ended[0] <= began[1] <= ended[1] <= began[2] <= ended[2], (ended, began)
+    lines = good.read_text()
+    assert lines.index("step prepare: ") < lines.index("step train: ") < lines.index("ended: succeeded"), lines
+    assert log.read_text().count("begin step default/flow-") == 2
+    assert "stop step default/bad-serve, which was not begun: bad-train" in log.read_text()
+
+
+def steps(plane: Plane, name: str) -> list[tuple[str, str, str]]:
+    """When each step ended and began, and how it ended."""
+    found = []
+    for role in ("prepare", "train", "serve"):
+        job = plane.kube.get(f"/apis/batch/v1/namespaces/default/jobs/{name}-{role}")
+        (end,) = [one for one in job["status"]["conditions"] if one["type"] in ("Complete", "Failed")] or [
+            {"lastTransitionTime": "", "type": ""}
+        ]
+        began = job["metadata"].get("annotations", {}).get(words.STEP_BEGAN, "")
+        found.append((end["lastTransitionTime"], began, end["type"]))
+    return found
+
+
+def pods_of(plane: Plane, name: str) -> list[dict[str, Any]]:
+    """All that there are."""
+    selector = f"labelSelector={words.JOB}%3D{name}"
+    return list(plane.kube.get(f"/api/v1/namespaces/default/pods?{selector}")["items"])
