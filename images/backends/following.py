@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.planner.explanation.explain import Coming
 from autoscaler.replica.acting_replica import acting_replica, asked
-from images.backends.stages import Json, Look, stage_of
+from images.backends.stages import JOB_NAME, Json, Look, depends_on_others, stage_of
 from images.backends.states import Stage
 
 _EVERY: Final = 1.0
@@ -54,10 +55,13 @@ def look(kube: Kube, *, namespace: str, name: str, autoscaler: str) -> Look:
         raise BadInput(f"there is no training job {name!r} in namespace {namespace!r}: `spillway jobs list` shows them")
     pods = _items(kube, f"/api/v1/{where}/pods?{of_job}")
     pending = [pod for pod in pods if pod["status"]["phase"] == "Pending"]
-    between = any(job["spec"].get("suspend") for job in jobs) and not any(map(_runs, pods))
-    if pods and not pending and not between:
+    has_steps = any(map(depends_on_others, jobs))
+    if has_steps and not pending and not any(map(_runs, pods)):
+        return Look(jobs=jobs, pods=pods, why=_why_not_begun(kube, autoscaler))
+    if pods and not pending:
         return Look(jobs=jobs, pods=pods)
-    nodes, why = _told(kube, f"{namespace}/{name}", autoscaler)
+    step = pending[0]["metadata"]["labels"][JOB_NAME] if has_steps else name
+    nodes, why = _told(kube, f"{namespace}/{step}", autoscaler)
     if why and not any(pod["spec"].get("nodeName") for pod in pending):
         return Look(jobs=jobs, pods=pods, nodes=nodes, why=why)
     events = _items(kube, f"/api/v1/{where}/events?fieldSelector=involvedObject.kind%3DPod")
@@ -67,6 +71,13 @@ def look(kube: Kube, *, namespace: str, name: str, autoscaler: str) -> Look:
 
 def _runs(pod: Json) -> bool:
     return bool(pod["status"]["phase"] == "Running")
+
+
+def _why_not_begun(kube: Kube, autoscaler: str) -> str:
+    """Empty where an autoscaler acts, which begins the next step."""
+    with contextlib.suppress(BadInput, Unavailable, Refused):
+        return "" if acting_replica(kube, namespace=autoscaler).acts else "no autoscaler acts, which would begin it"
+    return ""
 
 
 def _told(kube: Kube, job: str, autoscaler: str) -> tuple[tuple[Coming, ...], str]:

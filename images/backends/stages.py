@@ -13,7 +13,7 @@ from images.backends.states import Stage
 
 Json = Mapping[str, Any]
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
-_JOB_NAME: Final = "batch.kubernetes.io/job-name"
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
 """https://kubernetes.io/docs/reference/labels-annotations-taints/#batch-kubernetes-io-job-name"""
 _FEW: Final = 4
 
@@ -37,13 +37,13 @@ def stage_of(look: Look) -> Stage:
     ended = _end(look)
     if ended is not None:
         return ended
-    if not any(map(_depends_on, look.jobs)):
+    if not any(map(depends_on_others, look.jobs)):
         return _stage(look)
     now = [job for job in look.jobs if not _is_later(job) and _condition(job) is None]
     if not now:
-        return Stage("queued", f"{_names(filter(_is_later, look.jobs))}: {look.why or 'the autoscaler begins it now'}")
+        return Stage("queued", f"step {_names(_due(look.jobs))}: {look.why or 'the autoscaler begins it now'}")
     theirs = {job["metadata"]["name"] for job in now}
-    pods = [pod for pod in look.pods if pod["metadata"].get("labels", {}).get(_JOB_NAME) in theirs]
+    pods = [pod for pod in look.pods if pod["metadata"].get("labels", {}).get(JOB_NAME) in theirs]
     stage = _stage(replace(look, jobs=now, pods=pods))
     return replace(stage, detail=f"step {_names(now)}: {stage.detail}")
 
@@ -61,15 +61,15 @@ def _stage(look: Look) -> Stage:
     if look.nodes:
         launched = sum(one.launched for one in look.nodes)
         return Stage("booting" if launched else "bought", "; ".join(map(_on_its_way, look.nodes)))
-    return Stage("queued", look.why or next(_reasons(alive, look.events), "") or _pods_made(alive, wanted))
+    return Stage("queued", look.why or next(_reasons(alive, look.events), "") or _pods_made(look.pods, alive, wanted))
 
 
 def _end(look: Look) -> Stage | None:
     """Failed as soon as one of its Jobs has; succeeded when all have that end by themselves."""
     deciding = [job for job in look.jobs if words.ENDS_WITH not in job["metadata"].get("annotations", {})]
     conditions = [_condition(job) for job in deciding]
-    stopped = _names(filter(_is_stopped, look.jobs))
-    after = f"; not begun: {stopped}" if stopped else ""
+    left = _names(job for job in look.jobs if _is_stopped(job) or _is_later(job))
+    after = f"; not begun: {left}" if left else ""
     for job, one in zip(deciding, conditions, strict=True):
         if one is not None and one["type"] == "Failed" and not _is_stopped(job):
             told = f"{one.get('reason', '')}: {one.get('message', '')}".strip(": ")
@@ -79,7 +79,8 @@ def _end(look: Look) -> Stage | None:
     return None
 
 
-def _depends_on(job: Json) -> bool:
+def depends_on_others(job: Json) -> bool:
+    """Whether it is a step of a workflow, and not the first."""
     return words.DEPENDS_ON in job["metadata"].get("annotations", {})
 
 
@@ -90,7 +91,14 @@ def _is_stopped(job: Json) -> bool:
 
 def _is_later(job: Json) -> bool:
     """A step that waits for others."""
-    return _depends_on(job) and bool(job["spec"].get("suspend"))
+    return depends_on_others(job) and bool(job["spec"].get("suspend"))
+
+
+def _due(jobs: Sequence[Json]) -> Iterator[Json]:
+    """Steps of which all before them have ended."""
+    ended = {job["metadata"]["name"] for job in jobs if _condition(job)}
+    later = filter(_is_later, jobs)
+    return (job for job in later if {*job["metadata"]["annotations"][words.DEPENDS_ON].split(",")} <= ended)
 
 
 def _names(jobs: Iterable[Json]) -> str:
@@ -134,6 +142,8 @@ def _needed(pods: Sequence[Json], wanted: int) -> int:
 
 
 def _tasks(pods: Sequence[Json]) -> str:
+    if not pods:
+        return "all of its tasks have ended"
     homes = Counter(str(pod["spec"]["nodeName"]) for pod in pods)
     where = [f"{node} ({count})" if count > 1 else node for node, count in sorted(homes.items())]
     more = [f"{len(where) - _FEW} more nodes"] if len(where) > _FEW else []
@@ -175,7 +185,10 @@ def _on_its_way(one: Coming) -> str:
     return f"{many}: {one.launched} launched, not ready yet" if one.launched else f"{many}: EC2 has not launched yet"
 
 
-def _pods_made(pods: Sequence[Json], wanted: int) -> str:
-    if len(pods) < wanted:
-        return f"{len(pods)} of {wanted} tasks have been created"
+def _pods_made(pods: Sequence[Json], alive: Sequence[Json], wanted: int) -> str:
+    failed = sum(pod["status"]["phase"] == "Failed" for pod in pods)
+    if len(alive) < wanted and failed:
+        return f"{failed} task{' has' if failed == 1 else 's have'} failed, and its Job decides whether to try again"
+    if len(alive) < wanted:
+        return f"{len(alive)} of {wanted} tasks have been created"
     return "its tasks wait for the autoscaler to find a place for all of them"

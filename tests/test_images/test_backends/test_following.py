@@ -14,10 +14,12 @@ from autoscaler.kube.client import Kube
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput
 from images.backends.following import follow, look
+from images.backends.stages import stage_of
+from images.backends.states import Stage
 from images.cli import jobs
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 from tests.test_images.test_backends.test_kubernetes import listed
-from tests.test_images.test_backends.test_stages import job, pod
+from tests.test_images.test_backends.test_stages import LATER, PREPARED, job, of, pod
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/spillway/leases/{words.LEASE}"
 DOOR = "/api/v1/namespaces/spillway/pods/brain-0:9090/proxy/key/explain/job/default/mnist"
@@ -92,6 +94,25 @@ def test_events_are_asked_for_where_a_pod_has_a_node_also_where_others_wait(
     )
     look(Kube.connect(api.kubeconfig(tmp_path)), namespace="default", name="mnist", autoscaler="spillway")
     assert any(one.path.endswith("/events") for one in api.asked) is asks
+
+
+@pytest.mark.parametrize(
+    ("acts", "detail"),
+    [
+        (True, "step train: the autoscaler begins it now"),
+        (False, "step train: no autoscaler acts, which would begin it"),
+    ],
+)
+def test_between_two_steps_it_is_asked_whether_an_autoscaler_acts(
+    api: FakeApi, tmp_path: Path, *, acts: bool, detail: str
+) -> None:
+    """Without one the next step is never begun."""
+    moments(api, pods=[(of("prepare", "Succeeded", "n"),)], jobs=[listed(PREPARED, *LATER)], said=[{}])
+    if not acts:
+        answer, gone = api.answer, Answer({"message": "not found"}, 404)
+        api.answer = lambda asked: gone if asked.path == LEASE else answer(asked)
+    found = look(Kube.connect(api.kubeconfig(tmp_path)), namespace="default", name="flow", autoscaler="spillway")
+    assert stage_of(found) == Stage("queued", detail)
 
 
 def test_a_job_that_is_not_there_is_not_followed(api: FakeApi, tmp_path: Path) -> None:

@@ -53,6 +53,14 @@ GATED = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "
     [
         (Look([job()]), Stage("queued", "0 of 2 tasks have been created")),
         (
+            Look([job()], [pod(0, "Failed", "n"), pod(1, "Failed", "n")]),
+            Stage("queued", "2 tasks have failed, and its Job decides whether to try again"),
+        ),
+        (
+            Look([job(tasks=1)], [pod(0, "Failed", "n")]),
+            Stage("queued", "1 task has failed, and its Job decides whether to try again"),
+        ),
+        (
             Look([job()], [pod(0), pod(1)]),
             Stage("queued", "its tasks wait for the autoscaler to find a place for all of them"),
         ),
@@ -80,6 +88,10 @@ GATED = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "
         ),
         (Look([job()], [pod(0, "Running", "n"), pod(1, "Running", "n")]), Stage("running", "2 tasks on n (2)")),
         (Look([job()], [pod(0, "Running", "n"), pod(1, "Succeeded", "m")]), Stage("running", "1 task on n")),
+        (
+            Look([job()], [pod(0, "Succeeded", "n"), pod(1, "Succeeded", "m")]),
+            Stage("running", "all of its tasks have ended"),
+        ),
         (
             Look([job(tasks=4)], [pod(n, "Running", f"n{n}", annotations={words.GANG_MIN: "2"}) for n in (0, 1)]),
             Stage("running", "2 tasks on n0, n1"),
@@ -140,11 +152,11 @@ LATER = step("train", after="flow-prepare", later=True), step("serve", after="fl
         ),
         (
             Look([PREPARED, *LATER], [of("prepare", "Succeeded", "n")], why="no autoscaler acts"),
-            Stage("queued", "train, serve: no autoscaler acts"),
+            Stage("queued", "step train: no autoscaler acts"),
         ),
         (
             Look([PREPARED, *LATER], [of("prepare", "Succeeded", "n")]),
-            Stage("queued", "train, serve: the autoscaler begins it now"),
+            Stage("queued", "step train: the autoscaler begins it now"),
         ),
         (
             Look(
@@ -155,7 +167,7 @@ LATER = step("train", after="flow-prepare", later=True), step("serve", after="fl
         ),
         (
             Look([PREPARED, step("train", after="flow-prepare", end="Complete"), LATER[1]], why="x"),
-            Stage("queued", "serve: x"),
+            Stage("queued", "step serve: x"),
         ),
     ],
 )
@@ -170,8 +182,9 @@ def test_of_a_workflow_the_step_that_failed_is_named() -> None:
     for one in stopped:
         one["metadata"]["annotations"][words.STEP_STOPPED] = "flow-prepare, which it depends on, has failed"
     told = "flow-prepare has failed: BackoffLimitExceeded: too often"
-    steps = [*stopped, step("prepare", end="Failed")]
-    assert stage_of(Look(steps)) == Stage("ended", f"{told}; not begun: train, serve", 1)
+    failed = step("prepare", end="Failed")
+    for steps in ([*stopped, failed], [stopped[0], LATER[1], failed], [failed, *LATER]):
+        assert stage_of(Look(steps)) == Stage("ended", f"{told}; not begun: train, serve", 1)
 
 
 def test_many_nodes_and_many_reasons_are_told_in_short() -> None:
