@@ -22,7 +22,7 @@ from autoscaler.kube.client import Kube, Refused
 from autoscaler.model import labels as words
 from autoscaler.model.errors import Unavailable
 from roles.membership import tokens
-from roles.membership.csr_policy import BINDING, SERVING, SIGNERS, Expected, Request, why_not
+from roles.membership.csr_policy import BINDING, SIGNERS, Expected, Request, why_not
 from roles.membership.node_patch import patch_node
 
 PATIENCE: Final = 120.0
@@ -90,25 +90,25 @@ def admit(
     node: str,
     address: str,
     *,
-    has_served: bool = False,
+    holds: Callable[[], bool],
     patience: float = PATIENCE,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Approve what the node may have until it is Ready and serves with a signed certificate; then its token ends.
+    """Approve what the node may have until it is Ready and has its certificates; then its token ends.
 
-    ``has_served``: the machine has a serving certificate that is good; else one that was signed before is another's: a
-    machine that was installed anew has lost it. Raises ``Unavailable`` saying what is missing, and what was refused.
+    ``holds``: whether the machine has both, signed. Granted requests say nothing of that: a kubelet that was started
+    again, or a machine that was installed anew, has forgotten what it asked for. Raises ``Unavailable`` saying what is
+    missing, and what was refused.
     """
     end, refused, missing = time.monotonic() + patience, dict[str, str](), "nothing was heard of it"
-    before = set() if has_served else _served(kube, node)
     try:
         while time.monotonic() < end:
             for verdict in approve_pending(kube, [expected_node(kube, node, address)]):
                 if verdict.refused_because:
                     refused[verdict.request] = verdict.refused_because
             missing = _what_is_missing(kube, node)
-            if not missing and not (has_served or _served(kube, node) - before):
-                missing = "it has no signed serving certificate"
+            if not missing and not holds():
+                missing = "it does not hold its signed certificates"
             if not missing:
                 return
             sleep(0.3)
@@ -211,17 +211,6 @@ def _what_is_missing(kube: Kube, node: str) -> str:
     if any(one["key"] == _NOT_READY for one in found["spec"].get("taints", ())):
         return "it is Ready, but the controller manager has not taken its not-ready taint away"
     return ""
-
-
-def _served(kube: Kube, node: str) -> set[str]:
-    """The requests of this node for a serving certificate that were granted."""
-    return {
-        one["metadata"]["uid"]
-        for one in json.loads(kube.get(_REQUESTS))["items"]
-        if one["spec"].get("username") == f"system:node:{node}"
-        and one["spec"]["signerName"] == SERVING
-        and one.get("status", {}).get("certificate")
-    }
 
 
 def _is_address(text: str) -> bool:

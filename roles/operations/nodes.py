@@ -54,7 +54,7 @@ def admitted(node: str, *, address: str, kubeconfig: str = "") -> Commands:
     if {"client", "server"} <= have:
         host.noop(f"{node} is a member")
         return
-    yield AtTheApi(_admit, (node, address, kubeconfig), {"has_served": "server" in have})
+    yield AtTheApi(_admit, (node, address, kubeconfig), {})
     yield StringCommand(f"rm -f {BOOTSTRAP}")
 
 
@@ -114,13 +114,13 @@ def _admit(
     node: str,
     address: str,
     kubeconfig: str,
-    *,
-    has_served: bool = False,
 ) -> bool:
-    """Approve the certificates that this node may have, until it is Ready."""
+    """Approve the certificates that this node may have, until it is Ready and holds them."""
+    have = Identity().command(node).get_raw_value()
+    both = StringCommand(f"test \"$({{ {have}; }} | grep -cxE 'client|server')\" = 2")
 
     def admit(kube: Kube) -> bool:
-        bootstrap.admit(kube, node, address, has_served=has_served)
+        bootstrap.admit(kube, node, address, holds=lambda: _shell(host, both))
         return True
 
     return _with_kube(host, kubeconfig, admit)

@@ -60,32 +60,28 @@ def test_a_node_is_a_member_once_pods_may_go_there(api: FakeApi, tmp_path: Path)
 
     api.answer = answer
     kube = Kube.connect(api.kubeconfig(tmp_path))
-    bootstrap.admit(kube, "dgx-01", "10.20.0.11", has_served=True, sleep=lambda _seconds: None)
+    bootstrap.admit(kube, "dgx-01", "10.20.0.11", holds=lambda: True, sleep=lambda _seconds: None)
     assert next(seen, None) is None
 
 
-def test_a_certificate_of_the_machine_before_does_not_count(api: FakeApi, tmp_path: Path) -> None:
-    """It was installed anew within the hour in which the API server keeps granted requests."""
-    asked_for = iter([1, 1, 1, 1, 1])
-    new = {**REQUEST, "metadata": {**REQUEST["metadata"], "uid": "new"}}
-
-    def answer(asked: Asked) -> Answer:
-        if asked.path.startswith("/api/v1/nodes/"):
-            return Answer(node())
-        if "certificatesigningrequests" in asked.path:
-            return Answer({"items": [REQUEST] if next(asked_for, None) else [REQUEST, new]})
-        return Answer({"items": []})
-
-    api.answer = answer
-    bootstrap.admit(Kube.connect(api.kubeconfig(tmp_path)), "dgx-01", "10.20.0.11", sleep=lambda _seconds: None)
-    assert next(asked_for, None) is None
+def test_a_node_is_no_member_before_its_machine_holds_its_certificates(api: FakeApi, tmp_path: Path) -> None:
+    """It is Ready still, and a kubelet that was started again has forgotten what it was granted."""
+    held = iter([False, False, True])
+    api.answer = lambda asked: Answer(node() if "/nodes/" in asked.path else {"items": [REQUEST]})
+    kube = Kube.connect(api.kubeconfig(tmp_path))
+    bootstrap.admit(kube, "dgx-01", "10.20.0.11", holds=lambda: next(held), sleep=lambda _seconds: None)
+    assert next(held, None) is None
+    with pytest.raises(Unavailable, match="it does not hold its signed certificates"):
+        bootstrap.admit(kube, "dgx-01", "10.20.0.11", holds=lambda: False, patience=0.2, sleep=lambda _seconds: None)
 
 
 def test_what_is_missing_at_the_end_is_said(api: FakeApi, tmp_path: Path) -> None:
     """The taint that stays has another cause than a kubelet that is silent."""
     api.answer = lambda asked: Answer(node(NOT_READY) if "/nodes/" in asked.path else {"items": []})
     with pytest.raises(Unavailable, match="not-ready taint"):
-        bootstrap.admit(Kube.connect(api.kubeconfig(tmp_path)), "dgx-01", "10.20.0.11", patience=0.2)
+        bootstrap.admit(
+            Kube.connect(api.kubeconfig(tmp_path)), "dgx-01", "10.20.0.11", holds=lambda: True, patience=0.2
+        )
 
 
 @pytest.mark.parametrize("joins", [True, False])
@@ -103,7 +99,7 @@ def test_the_token_of_a_join_ends_with_it(api: FakeApi, tmp_path: Path, joins: b
     api.answer = answer
     kube = Kube.connect(api.kubeconfig(tmp_path))
     with contextlib.nullcontext() if joins else pytest.raises(Unavailable):
-        bootstrap.admit(kube, "dgx-01", "10.20.0.11", has_served=True, patience=0.2, sleep=lambda _seconds: None)
+        bootstrap.admit(kube, "dgx-01", "10.20.0.11", holds=lambda: True, patience=0.2, sleep=lambda _seconds: None)
     deleted = [asked.path for asked in api.asked if asked.method == "DELETE"]
     assert deleted == ["/api/v1/namespaces/kube-system/secrets/bootstrap-token-aaa"]
 
@@ -167,7 +163,7 @@ def test_what_may_not_be_read_is_not_taken_for_absent(api: FakeApi, tmp_path: Pa
     api.answer = answer
     kube = Kube.connect(api.kubeconfig(tmp_path))
     acts: dict[str, Callable[[], object]] = {
-        "nodes": lambda: bootstrap.admit(kube, "dgx-01", "10.20.0.11", sleep=lambda _seconds: None),
+        "nodes": lambda: bootstrap.admit(kube, "dgx-01", "10.20.0.11", holds=lambda: True, sleep=lambda _seconds: None),
         "clusterrolebindings": lambda: bootstrap.mint_token(kube, "dgx-01"),
     }
     with pytest.raises(Refused, match="no rights"):
@@ -180,7 +176,7 @@ def test_what_may_not_be_read_is_not_taken_for_absent(api: FakeApi, tmp_path: Pa
         (None, "it is not registered"),
         ({"conditions": []}, "it is not Ready: its kubelet has not reported yet"),
         ({"conditions": [{"type": "Ready", "status": "False", "message": "cni"}]}, "it is not Ready: cni"),
-        ({"conditions": [{"type": "Ready", "status": "True"}]}, "it has no signed serving certificate"),
+        ({"conditions": [{"type": "Ready", "status": "True"}]}, "it does not hold its signed certificates"),
     ],
 )
 def test_what_a_node_lacks_is_said(api: FakeApi, tmp_path: Path, stands: dict[str, Any] | None, said: str) -> None:
@@ -193,7 +189,9 @@ def test_what_a_node_lacks_is_said(api: FakeApi, tmp_path: Path, stands: dict[st
 
     api.answer = answer
     with pytest.raises(Unavailable, match=f"within 0 s: {said}"):
-        bootstrap.admit(Kube.connect(api.kubeconfig(tmp_path)), "dgx-01", "10.20.0.11", patience=0.2)
+        bootstrap.admit(
+            Kube.connect(api.kubeconfig(tmp_path)), "dgx-01", "10.20.0.11", holds=lambda: False, patience=0.2
+        )
 
 
 @pytest.mark.parametrize(
