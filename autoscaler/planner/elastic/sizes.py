@@ -29,8 +29,8 @@ def sizes(look: Look, market: Market, parameters: ElasticParameters) -> Sizes:
     placing = Placing(market, {pod.requests for pod in pods}, thorough=thorough)
     held = frozenset(job.name for job in look.jobs if not _may_change(job, look, parameters))
     while True:
-        sizing = _Sizing(look=look, placing=placing, held=held)
-        sizing.decide(parameters)
+        sizing = _Sizing(look=look, placing=placing, held=held, parameters=parameters)
+        sizing.decide()
         market.snapshot.undo(start)
         idle = {job.name for job in look.jobs if job.started and not _is_worth_it(job, sizing, parameters)}
         if not idle:
@@ -79,6 +79,7 @@ class _Sizing:
     placing: Placing
     held: frozenset[str]
     """Jobs whose size stays."""
+    parameters: ElasticParameters
     tasks: dict[str, list[str]] = field(default_factory=dict)
     """Of jobs and of their followers."""
     others: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class _Sizing:
                 self.tasks[one.name] = list(one.tasks)
             self.usd[job.name] = job.usd_per_hour - sum(job.paid.values())
 
-    def decide(self, parameters: ElasticParameters) -> None:
+    def decide(self) -> None:
         """All of it, in order."""
         for job in self._by_turn():
             self._save(job)
@@ -105,7 +106,7 @@ class _Sizing:
         for job in self._by_turn():
             self._place_what_waits(job)
         self._grow_all()
-        self._even_out(parameters)
+        self._even_out()
 
     def told(self) -> Sizes:
         """The outcome."""
@@ -132,7 +133,8 @@ class _Sizing:
     def _largest(self, priority: int, *, above: int = 0, apart: float = 0.0) -> Callable[[], ElasticJob | None]:
         """Finds the job that gives up a task next: the lowest priority, then the most tasks, then the youngest.
 
-        It has at least two more than ``above``, and as much more as ``apart``, a part of its own, says.
+        It has at least two more than ``above``, and as much more as ``apart``, a part of its own, says. Where nothing
+        is evened out, a job that has begun to shrink goes on before another is asked (``ElasticParameters.kept``).
         """
         may = [job for job in self.look.jobs if job.started and job.name not in self.held and job.priority <= priority]
 
@@ -143,7 +145,12 @@ class _Sizing:
                 for job in may
                 if has[job.name] > job.minimum and (not above or has[job.name] - above >= max(2, apart * has[job.name]))
             ]
-            return max(can, key=lambda one: (-one.priority, has[one.name], one.created, one.name), default=None)
+            best = max(can, key=lambda one: (-one.priority, has[one.name], one.created, one.name), default=None)
+            if best is None or above:
+                return best
+            alike = (job for job in can if job.priority == best.priority)
+            shrinking = (job for job in alike if self.parameters.kept < has[job.name] / len(job.tasks) < 1)
+            return next(shrinking, best)
 
         return largest
 
@@ -198,7 +205,7 @@ class _Sizing:
             if not self._grow(job, "there is room") or not self._grows(job):
                 growing.remove(job)
 
-    def _even_out(self, parameters: ElasticParameters) -> None:
+    def _even_out(self) -> None:
         """Tasks of the largest job end for the smallest one, as long as that makes them more alike."""
         stuck: set[str] = set()
         while True:
@@ -207,7 +214,7 @@ class _Sizing:
                 return
             if not self._make_room(
                 lambda poor=poor: self._grow(poor, "others had more tasks"),  # type: ignore[misc]
-                self._largest(poor.priority, above=len(self.tasks[poor.name]), apart=parameters.imbalance),
+                self._largest(poor.priority, above=len(self.tasks[poor.name]), apart=self.parameters.imbalance),
                 f"{poor.name} has fewer tasks",
             ):
                 stuck.add(poor.name)

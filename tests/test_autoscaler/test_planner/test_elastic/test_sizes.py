@@ -182,6 +182,14 @@ def test_a_job_shrinks_for_a_whole_gang_and_not_for_a_part_of_one() -> None:
     assert decided(a_job(tasks="xxx"), free={"x": 0}, claims=(a_claim(1, 1, 1),)) == {"a": 3}
 
 
+def test_few_jobs_shrink_and_the_others_stay_free_to() -> None:
+    """Each change keeps a job from another for a while: one gives up half of its tasks before the next is asked."""
+    jobs = [a_job(name, "nnnnnn") for name in "abc"]
+    for pods, left in ((1, (5, 6, 6)), (3, (3, 6, 6)), (4, (3, 5, 6)), (9, (3, 3, 3)), (12, (2, 2, 2))):
+        claims = tuple(Claim(f"x{number}", (a_task(),), NOW, 1) for number in range(pods))
+        assert sorted(decided(*jobs, free={"n": 0}, claims=claims).values()) == sorted(left), pods
+
+
 def test_a_job_does_not_shrink_for_pods_of_lower_priority() -> None:
     """Those wait."""
     assert decided(a_job(tasks="xx", priority=1), free={"x": 0}, claims=(a_claim(1),)) == {"a": 2}
