@@ -31,7 +31,6 @@ from autoscaler.kube.watched_kinds import (
 )
 from autoscaler.model.cluster import (
     Cluster,
-    DueStep,
     ElasticRole,
     GangSize,
     GpuHealth,
@@ -41,6 +40,7 @@ from autoscaler.model.cluster import (
     Node,
     Notice,
     Pod,
+    WaitingStep,
 )
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.pauses import Pause, in_force
@@ -143,7 +143,7 @@ class Store:
                 groups=tuple((self._groups or {}).values()),
                 daemon_sets=self._all(DAEMON_SETS),
                 lingering=self._lingering(),
-                due_steps=self._due_steps(),
+                workflow_steps=self._workflow_steps(),
                 gang_sizes=self._gang_sizes(),
                 may_nominate=self._may_nominate,
                 storage=self._all_of_storage(),
@@ -361,18 +361,25 @@ class Store:
             if jobs[job.namespace, job.ends_with][1].ended
         )
 
-    def _due_steps(self) -> tuple[DueStep, ...]:
-        """One whose predecessor is not there, or is being deleted, goes on waiting."""
+    def _workflow_steps(self) -> tuple[WaitingStep, ...]:
+        """A predecessor that is not there, or is being deleted, is waited for."""
         jobs = {key: job for key, (_, job) in self._objects.get(JOBS.name, {}).items()}
         found = []
         for job in jobs.values():
             if not job.depends_on or job.ended:
                 continue
-            before = [jobs.get((job.namespace, name)) for name in job.depends_on]
-            results = {name: one.result if one else "" for name, one in zip(job.depends_on, before, strict=True)}
-            failed = next((name for name, result in results.items() if result == "failed"), "")
-            if failed or set(results.values()) == {"succeeded"}:
-                found.append(DueStep(namespace=job.namespace, name=job.name, after=job.depends_on, failed=failed))
+            before = {name: jobs.get((job.namespace, name)) for name in job.depends_on}
+            results = {name: one.result if one else "" for name, one in before.items()}
+            found.append(
+                WaitingStep(
+                    namespace=job.namespace,
+                    name=job.name,
+                    of=job.of,
+                    after=job.depends_on,
+                    left=tuple(name for name, result in results.items() if result != "succeeded"),
+                    failed=next((name for name, result in results.items() if result == "failed"), ""),
+                )
+            )
         return tuple(found)
 
     def _moved(self, kind: Kind) -> None:

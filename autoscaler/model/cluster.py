@@ -331,7 +331,7 @@ class Cluster:
     groups: tuple[Group, ...] = ()
     daemon_sets: tuple[DaemonSet, ...] = ()
     lingering: tuple[LingeringJob, ...] = ()
-    due_steps: tuple[DueStep, ...] = ()
+    workflow_steps: tuple[WaitingStep, ...] = ()
     gang_sizes: Mapping[tuple[str, str], GangSize] = field(default_factory=dict)
     """By namespace and ``GangRef.size_source``."""
     may_nominate: bool = True
@@ -362,14 +362,24 @@ class LingeringJob:
 
 
 @dataclass(frozen=True, slots=True)
-class DueStep:
-    """A suspended batch/v1 Job: those before it (``spillway.dev/depends-on``) have all succeeded, or one has failed."""
+class WaitingStep:
+    """A suspended batch/v1 Job, the step of a workflow, that waits for others (its ``spillway.dev/depends-on``)."""
 
     namespace: str
     name: str
+    of: str
+    """The training job that it is a step of."""
     after: tuple[str, ...]
+    """Jobs that must have succeeded."""
+    left: tuple[str, ...] = ()
+    """Those of them that have not yet."""
     failed: str = ""
-    """Name of a predecessor that has failed; empty where all have succeeded."""
+    """The first of them that has failed."""
+
+
+def succeeded(names: tuple[str, ...]) -> str:
+    """That they have, in words."""
+    return f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} succeeded"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from autoscaler.model.actions import (
     Step,
     StopStep,
 )
-from autoscaler.model.cluster import Cluster
+from autoscaler.model.cluster import Cluster, succeeded
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.disruption.consolidation import Consolidation, consolidate
@@ -245,12 +245,11 @@ def _ended(cluster: Cluster) -> list[EndJob]:
 def _steps_due(cluster: Cluster) -> list[BeginStep | StopStep]:
     """What goes on in workflows, and what is given up there."""
     made: list[BeginStep | StopStep] = []
-    for job in sorted(cluster.due_steps, key=lambda job: (job.namespace, job.name)):
-        if job.failed:
-            made.append(StopStep(job.namespace, job.name, f"{job.failed}, which it depends on, has failed"))
-        else:
-            verb = "has" if len(job.after) == 1 else "have"
-            made.append(BeginStep(job.namespace, job.name, f"{', '.join(job.after)} {verb} succeeded"))
+    for step in sorted(cluster.workflow_steps, key=lambda step: (step.namespace, step.name)):
+        if step.failed:
+            made.append(StopStep(step.namespace, step.name, f"{step.failed}, which it depends on, has failed"))
+        elif not step.left:
+            made.append(BeginStep(step.namespace, step.name, succeeded(step.after)))
     return made
 
 

@@ -20,7 +20,6 @@ from autoscaler.model.actions import Assignment, Memory, Plan, Step, Waiting
 from autoscaler.model.cluster import (
     Cluster,
     DaemonSet,
-    DueStep,
     ElasticRole,
     GangSize,
     GpuHealth,
@@ -30,6 +29,7 @@ from autoscaler.model.cluster import (
     Node,
     Notice,
     Pod,
+    WaitingStep,
 )
 from autoscaler.model.pauses import Pause
 from autoscaler.model.resources import Resources
@@ -214,7 +214,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
     "groups": _Items(Group, lambda group: group.name),
     "daemon_sets": _Whole(tuple[DaemonSet, ...]),
     "lingering": _Whole(tuple[LingeringJob, ...]),
-    "due_steps": _Whole(tuple[DueStep, ...]),
+    "workflow_steps": _Whole(tuple[WaitingStep, ...]),
     "gang_sizes": _Whole(list[tuple[str, str, GangSize]], _packed_sizes, _unpacked_sizes),
     "may_nominate": _Whole(bool),
     "storage": _Whole(_Volumes | None, _packed_volumes, _unpacked_volumes),

@@ -50,6 +50,8 @@ class Job:
     gang_sizes: GangSizes = ()
     elastic: ElasticRole | None = None
     result: Literal["", "succeeded", "failed"] = ""
+    of: str = ""
+    """The training job that it is a part of."""
     depends_on: tuple[str, ...] = ()
     """Jobs of its namespace after which it begins; empty once it has begun, or was stopped."""
 
@@ -202,6 +204,7 @@ def job_from(raw: JobJson) -> Job:
         ),
         elastic=_elastic(raw),
         result="succeeded" if "Complete" in true else "failed" if "Failed" in true else "",
+        of=raw.metadata.labels.get(words.JOB, ""),
         depends_on=_depends_on(raw),
     )
 

@@ -10,7 +10,7 @@ from typing import Final
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Plan, Resize, describe
-from autoscaler.model.cluster import Cluster, Group, Pod
+from autoscaler.model.cluster import Cluster, Group, Pod, WaitingStep, succeeded
 from autoscaler.model.errors import BadInput
 from autoscaler.model.needed_changes import NeededChange, merged
 from autoscaler.planner.explanation.explain_groups import explain_group
@@ -79,8 +79,9 @@ def _of_pod(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator
 def _of_job(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator[str]:
     """A line for each thing that is to be said of its pods, the pods that it holds for first."""
     pods = [pod for pod in cluster.pods if _is_of(pod, key)]
-    if not pods:
-        namespace, _, name = key.partition("/")
+    namespace, _, name = key.partition("/")
+    steps = [one for one in cluster.workflow_steps if one.namespace == namespace and name in (one.of, one.name)]
+    if not pods and not steps:
         raise BadInput(f"no pod in namespace {namespace!r} is of a job or gang {name!r}")
     said: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
@@ -95,6 +96,14 @@ def _of_job(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator
         names = ", ".join(pod.name for pod in alike[:_NAMED])
         more = f" and {len(alike) - _NAMED} more" if len(alike) > _NAMED else ""
         yield f"{names}{more}: {line}"
+    for step in steps:
+        yield f"{step.name}: {_turn_of(step)}"
+
+
+def _turn_of(step: WaitingStep) -> str:
+    if step.failed:
+        return f"is given up next, for {step.failed} has failed"
+    return f"begins when {succeeded(step.left)}" if step.left else f"begins next, for {succeeded(step.after)}"
 
 
 def _sizes(key: str, pods: list[Pod], cluster: Cluster, plan: Plan) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from autoscaler.model.actions import Admit, Backoff, BeginStep, EndJob, Grow, Memory, Plan, StopStep
-from autoscaler.model.cluster import DueStep, LingeringJob
+from autoscaler.model.cluster import LingeringJob, WaitingStep
 from autoscaler.planner.plan import plan
 from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 from tests.world import World
@@ -27,8 +27,13 @@ def test_servers_that_outlive_their_workers_are_ended() -> None:
 
 def test_a_workflow_goes_on_when_its_steps_have_ended() -> None:
     """The next begins, or is given up with the reason."""
-    due = (DueStep("team", "serve", ("train",), failed="train"), DueStep("team", "merge", ("a", "b")))
-    steps = plan(a_cluster(due_steps=due), a_policy(), Memory()).steps
+    before = ("a", "b")
+    waiting = (
+        WaitingStep("team", "serve", "flow", ("train",), ("train",), failed="train"),
+        WaitingStep("team", "merge", "flow", before),
+        WaitingStep("team", "later", "flow", before, ("b",)),
+    )
+    steps = plan(a_cluster(workflow_steps=waiting), a_policy(), Memory()).steps
     assert steps == (
         BeginStep("team", "merge", "a, b have succeeded"),
         StopStep("team", "serve", "train, which it depends on, has failed"),

@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.model import labels as words
 from autoscaler.model.actions import IMPOSSIBLE, Admit, Assignment, Grow, Memory, Plan, Resize, Waiting
-from autoscaler.model.cluster import ElasticRole, GangRef
+from autoscaler.model.cluster import ElasticRole, GangRef, WaitingStep
 from autoscaler.model.errors import BadInput
 from autoscaler.model.needed_changes import NeededChange
 from autoscaler.planner.explanation.explain import Coming, coming, explain, explain_pod
@@ -86,6 +86,29 @@ def test_a_job_that_grows_and_shrinks_says_its_size_and_what_comes_next() -> Non
         "from 4 to 6 tasks: there is room"
     )
     assert lines[2:] == ("mnist-worker-0: is on node n",)
+
+
+def test_steps_of_a_workflow_say_what_they_wait_for() -> None:
+    """They have no pods yet; also where one is asked about by its own name."""
+    waiting = (
+        WaitingStep("team", "flow-train", "flow", ("flow-a", "flow-b"), ("flow-a", "flow-b")),
+        WaitingStep("team", "flow-merge", "flow", ("flow-a",)),
+        WaitingStep("team", "flow-serve", "flow", ("flow-a",), ("flow-a",), failed="flow-a"),
+        WaitingStep("other", "flow-train", "flow", ("flow-a",), ("flow-a",)),
+    )
+    pod = a_pod("flow-a-0", node="n", phase="Running", labels={words.JOB: "flow"})
+    cluster = a_cluster(pods=[pod], workflow_steps=waiting)
+    assert explain("job", "team/flow", cluster, a_policy(), Plan()) == (
+        "team/flow has 1 pod",
+        "flow-a-0: is on node n",
+        "flow-train: begins when flow-a, flow-b have succeeded",
+        "flow-merge: begins next, for flow-a has succeeded",
+        "flow-serve: is given up next, for flow-a has failed",
+    )
+    assert explain("job", "team/flow-merge", cluster, a_policy(), Plan()) == (
+        "team/flow-merge has 0 pods",
+        "flow-merge: begins next, for flow-a has succeeded",
+    )
 
 
 def test_the_nodes_that_a_job_waits_for_are_counted_once_each() -> None:
