@@ -30,6 +30,12 @@ GRACE: Final = (30.0, 32.0)
 """Seconds in which the original's trainers end: their first process, a shell script, heeds no SIGTERM, and no file
 of the original sets another grace than Kubernetes' 30 s. In its logs nginx has room 38 to 42 s after it is scaled."""
 BINDINGS_PER_SECOND: Final = 20
+CREATIONS_AT_ONCE: Final = 30
+CREATIONS_PER_SECOND: Final = 20
+"""Pods of a Deployment that are made after those: kube-controller-manager's ``--kube-api-burst``, ``--kube-api-qps``.
+With Jobs' pods so too EDL's case 1 has 267 trainers in place of 258; the original had 253.
+https://kubernetes.io/docs/reference/command-line-tools-reference/kube-controller-manager/
+"""
 RETRY: Final = (1.0, 60.0)
 MILLI: Final = 1000
 
@@ -66,6 +72,8 @@ class World:
     gib: list[float] = field(default_factory=list)
     """Memory by node that pods have asked for."""
     pods: list[Pod] = field(default_factory=list)
+    lacking: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """Owner and role of pods that a controller is making -> CPUs of each, and how many there are to be."""
     order: list[int] = field(default_factory=list)
     """Nodes by name, of which the order tells nothing about their sizes."""
     turn: int = 0
@@ -100,17 +108,28 @@ class World:
     def scale(self, owner: str, role: str, cpu: int, count: int) -> None:
         """As a controller does that has no say in which: of too many, those that wait go first, then the youngest."""
         there = self.of(owner, role)
+        self.lacking.pop((owner, role), None)
         if count < len(there):
             rank = {"pending": 0, "starting": 1, "running": 2}
             there.sort(key=lambda pod: (rank[pod.state], -pod.created, -pod.index))
             self.end(there[: len(there) - count])
             return
-        first = max((pod.index for pod in there), default=-1) + 1
-        self.create(Pod(owner, role, first + more, cpu, self.now) for more in range(count - len(there)))
+        self.lacking[owner, role] = cpu, count
+        self._create(owner, role, CREATIONS_AT_ONCE if role == "nginx" else count)
+
+    def _create(self, owner: str, role: str, most: int) -> None:
+        """What a controller still has to make, so many at most."""
+        (cpu, count), there = self.lacking[owner, role], self.of(owner, role)
+        first, new = max((pod.index for pod in there), default=-1) + 1, min(count - len(there), most)
+        self.create(Pod(owner, role, first + more, cpu, self.now) for more in range(new))
+        if len(there) + new >= count:
+            del self.lacking[owner, role]
 
     def tick(self) -> None:
         """One second passes."""
         self.now += 1
+        for owner, role in [*self.lacking]:
+            self._create(owner, role, CREATIONS_PER_SECOND)
         for pod in [one for one in self.pods if one.state in ("starting", "ending") and one.at <= self.now]:
             if pod.state == "starting":
                 pod.state = "running"
