@@ -27,7 +27,6 @@ from images.renderers.rendering import INDEX, Manifest, Rendering, image_of, los
 
 LAUNCHER: Final = "/opt/spillway/launcher.py"
 """Where containers have it."""
-"""Seconds that a pod has to end: the launcher's own 30, and some to write down how it did."""
 LOGS_SECRET: Final = "spillway-logs"  # noqa: S105 - a name
 """In the job's namespace: AWS_ACCESS_KEY_ID and the like, by which launchers write to a bucket."""
 _COMPLETION_INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
