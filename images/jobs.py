@@ -165,9 +165,7 @@ class Job(Document):
                     raise ValueError(f"depends_on: there is no role {name}: the roles are {', '.join(self.roles)}")
         if self.depends_on and self.gang:
             raise ValueError("depends_on: roles that wait for others cannot start together with them: add gang: false")
-        done: set[str] = set()
-        while ready := [role for role in self.roles if role not in done and done >= {*self.depends_on.get(role, ())}]:
-            done |= {*ready}
+        done = {role for together in self._by_turn() for role in together}
         if done != self.roles.keys():
             circle = ", ".join(role for role in self.roles if role not in done)
             raise ValueError(f"depends_on: {circle} wait for each other: leave one of them out")
@@ -228,20 +226,19 @@ class Job(Document):
         """What runs at one time, by the names of its roles: of a job without steps the job itself, by no name."""
         if not self.depends_on:
             return {"": self}
-        depth: dict[str, int] = {}
-        while left := [role for role in self.roles if role not in depth]:
-            depth |= {
-                role: max((depth[name] + 1 for name in before), default=0)
-                for role in left
-                if {*(before := self.depends_on.get(role, ()))} <= depth.keys()
-            }
-        together = [[role for role in self.roles if depth[role] == number] for number in range(max(depth.values()) + 1)]
         return {
             ", ".join(names): self.model_copy(
                 update={"roles": {name: self.roles[name] for name in names}, "depends_on": {}, "expected": None}
             )
-            for names in together
+            for names in self._by_turn()
         }
+
+    def _by_turn(self) -> Iterator[list[str]]:
+        """Roles that run at one time, each time after those before; roles that wait for each other are in none."""
+        done: set[str] = set()
+        while ready := [role for role in self.roles if role not in done and done >= {*self.depends_on.get(role, ())}]:
+            yield ready
+            done |= {*ready}
 
     def ends_last(self, role: str) -> bool:
         """Whether the job has ended when this role has; it is so of a job without steps."""

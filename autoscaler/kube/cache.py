@@ -363,13 +363,13 @@ class Store:
 
     def _workflow_steps(self) -> tuple[WaitingStep, ...]:
         """A predecessor that is not there, or is being deleted, is waited for."""
-        jobs = {key: job for key, (_, job) in self._objects.get(JOBS.name, {}).items()}
+        jobs = self._objects.get(JOBS.name, {})
         found = []
-        for job in jobs.values():
+        for _, job in jobs.values():
             if not job.depends_on or job.ended:
                 continue
             before = {name: jobs.get((job.namespace, name)) for name in job.depends_on}
-            results = {name: one.result if one else "" for name, one in before.items()}
+            results = {name: one[1].result if one else "" for name, one in before.items()}
             found.append(
                 WaitingStep(
                     namespace=job.namespace,

@@ -222,10 +222,13 @@ class Writes:
         return self._patch_job(job, {words.STEP_STOPPED: because}, spec)
 
     def _suspended(self, namespace: str, name: str) -> JobJson:
-        job = _JOB_DECODER.decode(self._kube.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"))
+        job = self._job(namespace, name)
         if not job.spec.suspend:
             raise Refused(409, f"job {namespace}/{name} is not suspended any more")
         return job
+
+    def _job(self, namespace: str, name: str) -> JobJson:
+        return _JOB_DECODER.decode(self._kube.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"))
 
     def _patch_job(self, job: JobJson, marks: Mapping[str, str], spec: Mapping[str, Any]) -> JobJson:
         meta = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version, "annotations": marks}
@@ -238,8 +241,7 @@ class Writes:
         Both numbers change together, as Kubernetes allows since 1.27
         (https://kubernetes.io/docs/concepts/workloads/controllers/job/#elastic-indexed-jobs).
         """
-        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
-        job = _JOB_DECODER.decode(self._kube.get(path))
+        job = self._job(namespace, name)
         if (job.spec.parallelism, job.spec.completions) != (was, was):
             raise Refused(409, f"job {namespace}/{name} has {job.spec.parallelism} tasks by now, not {was}")
         return self._patch_job(job, {words.RESIZED_AT: _rfc3339(at)}, {"parallelism": to, "completions": to})
