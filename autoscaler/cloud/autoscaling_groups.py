@@ -132,8 +132,9 @@ class Ec2:
         """Group name -> why nothing is launched in it at once: learnt once."""
         self._quotas = Quotas(ec2=clients.ec2, quotas=clients.quotas, warn=warn) if clients.quotas else None
         self._reservations = Reservations(clients.ec2, warn=self._warn_once)
-        self._at_rest: set[str] = set()
-        """Groups that have what they desire, of which no launch is being tried: their history need not be read."""
+        self._at_rest: dict[str, frozenset[str]] = {}
+        """Groups that had what they desire, of which no launch was being tried -> the instances that they had then: as
+        long as they have no other, their history need not be read."""
 
     def obey(self, policy: Policy) -> None:
         """Look at the groups by this policy from now on; cluster and region stay those that it was made with."""
@@ -213,7 +214,7 @@ class Ec2:
     def _launch(self, raw: AutoScalingGroupTypeDef, count: int, *, token: str) -> Bought:
         """At most as many as one call takes: the next plan orders the others. Raises ``NotAllowed``, ``Refused``."""
         self._fence()
-        self._at_rest.discard(raw["AutoScalingGroupName"])
+        self._at_rest.pop(raw["AutoScalingGroupName"], None)
         with told_in_words(self._policy.region):
             answer = self._clients.autoscaling.launch_instances(
                 AutoScalingGroupName=raw["AutoScalingGroupName"],
@@ -320,7 +321,7 @@ class Ec2:
 
     def _set_desired(self, name: str, to: int) -> None:
         self._fence()
-        self._at_rest.discard(name)
+        self._at_rest.pop(name, None)
         with told_in_words(self._policy.region):
             self._clients.autoscaling.set_desired_capacity(
                 AutoScalingGroupName=name, DesiredCapacity=to, HonorCooldown=False
@@ -453,20 +454,21 @@ class Ec2:
     def _launches(self, name: str, instances: tuple[Instance, ...], desired: int) -> tuple[tuple[Refusal, ...], int]:
         """Failed launches of the last hour, newest first; and how many are being tried, without an instance yet.
 
-        Read only where something may be missing or on its way: at the first look, and after the group was resized.
-        What was refused is remembered when nothing is missing any more: the zone is as full as it was.
+        Read only where something may be missing or on its way, or was since it was last read: at the first look, after
+        the group was resized, and where an instance has come. What was refused is remembered when nothing is missing
+        any more: the zone is as full as it was.
         """
-        tried = 0
-        if desired > len(instances) or name not in self._at_rest:
+        tried, here, known = 0, frozenset(one.id for one in instances), self._at_rest.get(name)
+        if desired > len(instances) or known is None or not here <= known:
             with one_failure_alone(self._warn_once, f"why {name} does not grow"):
                 asked = self._clients.autoscaling.describe_scaling_activities(AutoScalingGroupName=name, MaxRecords=100)
                 tried = being_tried(asked["Activities"], instances)
                 self._refusals[name] = refusals(asked["Activities"])
                 if desired <= len(instances) and not tried:
-                    self._at_rest.add(name)
+                    self._at_rest[name] = here
         since = self._now() - REFUSALS_LAST
-        known = [one for one in (*self._answered.get(name, ()), *self._refusals.get(name, ())) if one.at > since]
-        return tuple(sorted(known, key=lambda one: one.at, reverse=True)), tried
+        found = [one for one in (*self._answered.get(name, ()), *self._refusals.get(name, ())) if one.at > since]
+        return tuple(sorted(found, key=lambda one: one.at, reverse=True)), tried
 
     # --- Prices ---
 

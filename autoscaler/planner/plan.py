@@ -125,7 +125,7 @@ def _surveyed(cluster: Cluster, policy: Policy, memory: Memory, cache: NodeCache
     orders = still_open(cluster, memory)
     as_seen = as_ordered(replace(cluster, pods=pod_index_of(cluster.pods)), orders)
     cluster = in_their_time(as_seen, policy)
-    fleet = survey(cluster, policy, memory.backoffs, cache)
+    fleet = survey(cluster, policy, memory.backoffs, cache, ordered=orders)
     return _Look(cluster, policy, memory, orders, fleet, surplus(cluster, policy, fleet))
 
 

@@ -156,8 +156,19 @@ class Fleet:
         return dict(self.rooms[group.name].items())
 
 
-def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], cache: NodeCache | None = None) -> Fleet:
-    """Bring nodes and groups together. ``cache``: what the last look found, which this one adds to."""
+def survey(
+    cluster: Cluster,
+    policy: Policy,
+    backoffs: Mapping[str, Backoff],
+    cache: NodeCache | None = None,
+    *,
+    ordered: Collection[str] = (),
+) -> Fleet:
+    """Bring nodes and groups together. ``cache``: what the last look found, which this one adds to.
+
+    ``ordered``: names of groups with an order that AWS has not answered. Nothing that they lack has been refused so
+    far: what was, was refused before that order.
+    """
     cache = cache or NodeCache()
     nodes = cache.begin(cluster)
     groups = sorted(cluster.groups, key=lambda group: group.name)
@@ -170,6 +181,7 @@ def survey(cluster: Cluster, policy: Policy, backoffs: Mapping[str, Backoff], ca
     faults, ghosts = node_faults(cluster, nodes, policy), _ghosts(nodes, group_of)
     backoffs = learnt(cluster, policy, {group.name for group, _ in lost}, backoffs)
     refused = {group.name: _refused(group, cluster, policy, live=members.alive[group.name]) for group in groups}
+    refused |= dict.fromkeys(ordered, 0)
     unusable = {
         node.name: why
         for node in nodes.unsettled

@@ -62,7 +62,7 @@ class Door:
             stub.activate()
         self.warned: list[str] = []
         self.door = Ec2(policy, Clients(made[0], made[1], lambda: made[2]), warn=self.warned.append)
-        self.door._at_rest.add(NAME)
+        self.door._at_rest[NAME] = frozenset(f"i-{number}" for number in range(10))
 
     def groups_are(self, *groups: dict[str, Any], named: str = "") -> None:
         """What the next question for groups is answered with."""
@@ -556,6 +556,24 @@ def test_a_launch_that_is_being_tried_is_known_until_its_instance_is_listed(door
         assert door.door.groups()[0].launching == launching
     door.groups_are(raw_group(desired=1, instances=("i-1",)))
     assert door.door.groups()[0].launching == 0
+
+
+def test_what_was_refused_before_an_instance_came_is_learnt_with_it(door: Door) -> None:
+    """Auto Scaling replaces an instance that was lost by itself: refusals on the way fell between two looks."""
+    full = "We currently do not have sufficient g5.12xlarge capacity in the Availability Zone you requested"
+    refused = {"StartTime": datetime.now(UTC), "StatusCode": "Failed", "StatusMessage": full}
+    door.types_are(TYPE)
+    door.instances_are("i-1")
+    door.groups_are(raw_group(desired=1, instances=("i-1",)))
+    assert door.door.groups()[0].refusals == ()
+    door.groups_are(raw_group(desired=1, instances=("i-77",)))
+    door.instances_are("i-77")
+    door.activities_are(refused)
+    (group,) = door.door.groups()
+    assert [one.code for one in group.refusals] == ["InsufficientInstanceCapacity"]
+    door.groups_are(raw_group(desired=1, instances=("i-77",)))
+    assert door.door.groups()[0].refusals == group.refusals
+    door.autoscaling.assert_no_pending_responses()
 
 
 def test_giving_back_lowers_the_group_too(door: Door) -> None:

@@ -10,7 +10,8 @@ import pytest
 from autoscaler.model.actions import Assignment, Cordon, Grow, Memory, Order
 from autoscaler.model.cluster import Refusal
 from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
-from tests.builders import NOW, a_cluster, a_group, an_on_prem_node, later
+from autoscaler.planner.plan import plan
+from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 
 GROUP, OTHER = a_group("gpu-a10g", desired=1, usd_per_hour=2.0), a_group("cpu")
 NAME = GROUP.name
@@ -42,6 +43,19 @@ def test_an_order_is_open_until_its_group_shows_what_came_of_it(
     found = still_open(cluster, Memory(orders={NAME: ORDER}))
     assert found == ({NAME: ORDER} if is_open else {})
     assert still_open(cluster, Memory()) == {}
+
+
+def test_what_was_refused_before_an_order_says_nothing_of_it() -> None:
+    """Another process learns of a refusal that the first did not know of: it asks again, and takes nothing back."""
+    group = a_group(joined=1)
+    (node,) = nodes_of(group)
+    pods = [replace(a_pod("runs", gpus=8), node=node.name), a_pod("waits", gpus=8)]
+    bought = plan(a_cluster(pods=pods, nodes=[node], groups=[group]), a_policy(), Memory())
+    (grow,) = bought.steps
+    earlier = replace(group, refusals=(Refusal(at=later(seconds=-30), code="VcpuLimitExceeded"),))
+    again = plan(a_cluster(pods=pods, nodes=[node], groups=[earlier], seen_at=later(seconds=1)), a_policy(), bought.memory)
+    assert isinstance(grow, Grow)
+    assert [replace(step, because="") for step in again.steps] == [replace(grow, because="")]
 
 
 def test_what_was_ordered_counts_as_on_its_way() -> None:
