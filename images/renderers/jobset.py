@@ -26,7 +26,8 @@ def render(job: Job, *, run: str = "0") -> Rendering:
         "network": {"enableDNSHostnames": True, "subdomain": job.name, "publishNotReadyAddresses": True},
         "successPolicy": {"operator": "All", "targetReplicatedJobs": list(job.essential)},
         "failurePolicy": {"maxRestarts": 0},  # tasks start again one by one, by their Job's backoffLimit
-        "replicatedJobs": [_replicated(job, role, run=run) for role in _in_order(job)],
+        # One takes only dependencies on those that stand before it.
+        "replicatedJobs": [_replicated(job, role, run=run) for step in job.by_step().values() for role in step.roles],
     }
     if job.retain < FOREVER:
         spec["ttlSecondsAfterFinished"] = int(job.retain.total_seconds())
@@ -39,16 +40,6 @@ def render(job: Job, *, run: str = "0") -> Rendering:
     return Rendering(
         documents=(made, *launcher_map(job)), losses=(*losses(job, _LOSSES | POD_LOSSES), *job_losses(job))
     )
-
-
-def _in_order(job: Job) -> list[str]:
-    """A JobSet takes only dependencies on jobs that stand before."""
-    placed: list[str] = []
-    while len(placed) < len(job.roles):
-        placed += [role for role in job.roles if role not in placed and {*job.depends_on.get(role, ())} <= {*placed}][
-            :1
-        ]
-    return placed
 
 
 def _replicated(job: Job, role: str, *, run: str) -> Manifest:
