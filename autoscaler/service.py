@@ -52,6 +52,9 @@ from autoscaler.watches.interruptions import InterruptionWatch
 if TYPE_CHECKING:
     from autoscaler.reporting.metrics import Metrics
 
+_LISTED_WITHIN: Final = 5.0
+"""Seconds that an answer waits for what the first pods with volumes ask about."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -202,7 +205,8 @@ class _Replica:
 
     def _open_door(self) -> None:
         """Serve metrics, health, status and, under a path that only the lease names, the answers of ``explain``."""
-        found = answers_of(lambda: self._loop.last, self._settings.record)
+        known_for = partial(self._store.known_for, seconds=_LISTED_WITHIN)
+        found = answers_of(lambda: self._loop.last, self._settings.record, known_for)
         answers: dict[str, Answer] = {
             "status": lambda _question: self._status(),
             **{f"{self._secret}/{name}": answer for name, answer in found.items()},

@@ -37,11 +37,13 @@ from autoscaler.model.cluster import (
     GpuUse,
     Group,
     LingeringJob,
+    Namespaces,
     Node,
     Notice,
     Pod,
     WaitingStep,
 )
+from autoscaler.model.errors import Unavailable
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.pauses import Pause, in_force
 from autoscaler.model.pod_index import PodIndex, Register
@@ -111,6 +113,23 @@ class Store:
         """Without this kind, too, half a cluster would be known; or, where it is not ``served`` any more, no longer."""
         with self._changed:
             (self._expected.add if served else self._expected.discard)(kind.name)
+
+    def known_for(self, pods: Iterable[Pod], *, seconds: float) -> tuple[Storage | None, Namespaces | None]:
+        """What pods that are not there yet ask about: followed from now on, and waited for.
+
+        Raises ``Unavailable`` where it is not known after that time.
+        """
+        asked = sorted({kind.name: kind for pod in pods for kind in _asked_by(pod)}.items())
+        with self._changed:
+            self._follow(kind for _, kind in asked)
+            self._changed.wait_for(lambda: all(name in self._objects for name, _ in asked), timeout=seconds)
+            missing = [name for name, _ in asked if name not in self._objects]
+            if missing:
+                raise Unavailable(
+                    f"the acting autoscaler does not know which {', '.join(missing)} there are: ask again in a moment, "
+                    "and see that it may list them (autoscaler/rbac.yaml)"
+                )
+            return self._all_of_storage(), self._namespaces()
 
     def asked_about(self) -> list[Kind]:
         """Those of :data:`LATE` that a pod has asked about so far."""
@@ -332,14 +351,11 @@ class Store:
             self._register.change(before, after)
             self._index = None
             if after is not None:
-                self._hear(after)
+                self._follow(_asked_by(after))
 
-    def _hear(self, pod: Pod) -> None:
-        """What the pod asks about and no pod has asked about before."""
-        asked = STORAGE if pod.claims and pod.node is None else ()
-        terms = (*pod.near_to, *pod.apart_from)
-        asked = (*asked, NAMESPACES) if any(one.namespace_selector is not None for one in terms) else asked
-        for kind in asked:
+    def _follow(self, kinds: Iterable[Kind]) -> None:
+        """Those that no pod has asked about before."""
+        for kind in kinds:
             if kind not in self._asked_about:
                 self._asked_about.add(kind)
                 self.on_question(kind)
@@ -409,7 +425,7 @@ class Store:
             )
         return self._storage
 
-    def _namespaces(self) -> Mapping[str, Mapping[str, str]] | None:
+    def _namespaces(self) -> Namespaces | None:
         found = self._objects.get(NAMESPACES.name)
         return None if found is None else {name: labels for (_, name), (_, labels) in found.items()}
 
@@ -449,3 +465,10 @@ class Store:
     def _note(self) -> None:
         self._changes += 1
         self._changed.notify_all()
+
+
+def _asked_by(pod: Pod) -> tuple[Kind, ...]:
+    """Kinds of :data:`LATE` that say where the pod may go: volumes, until it has a node, and labels of namespaces."""
+    asked = STORAGE if pod.claims and pod.node is None else ()
+    terms = (*pod.near_to, *pod.apart_from)
+    return (*asked, NAMESPACES) if any(one.namespace_selector is not None for one in terms) else asked

@@ -18,6 +18,8 @@ from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import Storage
 
 CapacityType = Literal["on-demand", "spot", "capacity-block"]
+Namespaces = Mapping[str, Mapping[str, str]]
+"""Labels of each, by name."""
 
 FOREVER: Final = timedelta(days=36500)
 """Longer than anything lasts: what is patient for so long is not bought for, what is kept for so long stays."""
@@ -338,8 +340,8 @@ class Cluster:
     """The API server lets us name the node that the scheduler is to try first for a pod."""
     storage: Storage | None = None
     """``None``: not known, for no pod has asked so far."""
-    namespaces: Mapping[str, Mapping[str, str]] | None = None
-    """Labels by name; ``None`` as above."""
+    namespaces: Namespaces | None = None
+    """``None`` as above."""
     pauses: tuple[Pause, ...] = ()
     """What operators have told us to leave alone now."""
     notices: tuple[Notice, ...] = ()

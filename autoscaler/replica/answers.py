@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from autoscaler.model.cluster import Pod
+from autoscaler.model.cluster import Cluster, Namespaces, Pod
 from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.model.volumes import Storage
 from autoscaler.planner.explanation.explain import KINDS, changes_for, coming, explain
 from autoscaler.planner.explanation.overview import overview
 from autoscaler.planner.explanation.what_if import impossible, what_if
@@ -20,9 +22,11 @@ from autoscaler.replica.door import Answer, Question
 
 Last = Callable[[], Decision | None]
 """The last decision; ``None`` before the first."""
+KnownFor = Callable[[Sequence[Pod]], tuple[Storage | None, Namespaces | None]]
+"""What there is of that which pods ask about that are not there yet. Raises ``Unavailable``."""
 
 
-def answers_of(last: Last, record: Path | None) -> Mapping[str, Answer]:
+def answers_of(last: Last, record: Path | None, known_for: KnownFor) -> Mapping[str, Answer]:
     """By name. All raise ``BadInput`` for a wrong question, ``Unavailable`` where nothing was decided yet.
 
     ``record``: the folder in which earlier decisions are found, where one is kept.
@@ -30,8 +34,8 @@ def answers_of(last: Last, record: Path | None) -> Mapping[str, Answer]:
     return {
         "explain": lambda question: _explained(last, record, question),
         "top": lambda _question: _overview(_decided(last)),
-        "whatif": lambda question: _what_if(_decided(last), question),
-        "impossible": lambda question: _impossible(_decided(last), question),
+        "whatif": lambda question: _what_if(_decided(last), question, known_for),
+        "impossible": lambda question: _impossible(_decided(last), question, known_for),
     }
 
 
@@ -75,13 +79,21 @@ def _overview(found: Decision) -> Any:
     return msgspec.to_builtins(overview(found.cluster, found.policy, found.plan))
 
 
-def _what_if(found: Decision, question: Question) -> Any:
+def _what_if(found: Decision, question: Question, known_for: KnownFor) -> Any:
+    cluster, pods = _asked(found, question, known_for)
+    return msgspec.to_builtins(what_if(cluster, found.policy, found.plan.memory, pods))
+
+
+def _impossible(found: Decision, question: Question, known_for: KnownFor) -> Any:
+    cluster, pods = _asked(found, question, known_for)
+    return msgspec.to_builtins(impossible(cluster, found.policy, pods))
+
+
+def _asked(found: Decision, question: Question, known_for: KnownFor) -> tuple[Cluster, tuple[Pod, ...]]:
+    """The pods, and what was seen: with what they ask about, which no pod may have asked about before them."""
     pods = _pods(question)
-    return msgspec.to_builtins(what_if(found.cluster, found.policy, found.plan.memory, pods))
-
-
-def _impossible(found: Decision, question: Question) -> Any:
-    return msgspec.to_builtins(impossible(found.cluster, found.policy, _pods(question)))
+    storage, namespaces = known_for(pods)
+    return replace(found.cluster, storage=storage, namespaces=namespaces), pods
 
 
 def _pods(question: Question) -> tuple[Pod, ...]:

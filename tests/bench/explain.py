@@ -46,7 +46,11 @@ def explain(*, nodes: int, pods: int) -> Iterator[Figure]:
     loop = _Decided(nodes, pods)
     door = Door()
     metrics: Any = Metrics(CollectorRegistry()).app()
-    door.open(metrics=metrics, why_not_alive=lambda: "", answers=answers_of(lambda: loop.last, record=None))
+    door.open(
+        metrics=metrics,
+        why_not_alive=lambda: "",
+        answers=answers_of(lambda: loop.last, record=None, known_for=lambda _pods: (None, None)),
+    )
     for what in ("pod/team/big-worker-0", "job/team/big", f"node/{loop.node}", "group/gpu-a100"):
         taken = []
         for _ in range(_TIMES):

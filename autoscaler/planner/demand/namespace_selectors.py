@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from autoscaler.model.cluster import Pod
+from autoscaler.model.cluster import Namespaces, Pod
 from autoscaler.model.constraints import PodTerm
 from autoscaler.model.feasibility import term_holds
 from autoscaler.model.pod_index import PodIndex
 
-Labels = Mapping[str, Mapping[str, str]]
-"""Of each namespace, by its name."""
 _UNKNOWN: Final = "waits until the labels of namespaces, which its pod affinity asks about, are known"
 
 
-def resolve(pod: Pod, labels: Labels | None) -> Pod:
+def resolve(pod: Pod, labels: Namespaces | None) -> Pod:
     """The pod with names in place of selectors."""
     if labels is None or not _asks(pod):
         return pod
@@ -25,12 +22,12 @@ def resolve(pod: Pod, labels: Labels | None) -> Pod:
     return replace(pod, near_to=tuple(near), apart_from=tuple(apart))
 
 
-def why_held(pod: Pod, labels: Labels | None) -> str:
+def why_held(pod: Pod, labels: Namespaces | None) -> str:
     """Why nothing can be said of it yet; empty where all is known."""
     return _UNKNOWN if labels is None and _asks(pod) else ""
 
 
-def resolved(index: PodIndex, labels: Labels | None) -> PodIndex:
+def resolved(index: PodIndex, labels: Namespaces | None) -> PodIndex:
     """The same pods; of those that run, whom they keep away in names.
 
     While nothing is known of namespaces, a selector means every one that a pod waits in: better late than wrong.
@@ -52,7 +49,7 @@ def _asks(pod: Pod) -> bool:
     return any(term.namespace_selector is not None for term in (*pod.near_to, *pod.apart_from))
 
 
-def _named(term: PodTerm, labels: Labels) -> PodTerm:
+def _named(term: PodTerm, labels: Namespaces) -> PodTerm:
     if term.namespace_selector is None:
         return term
     meant = frozenset(name for name, own in labels.items() if term_holds(term.namespace_selector, own))

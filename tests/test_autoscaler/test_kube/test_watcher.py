@@ -32,6 +32,7 @@ from autoscaler.kube.watched_kinds import (
 from autoscaler.kube.watcher import Observer
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import GangSize, LingeringJob, Notice, WaitingStep
+from autoscaler.model.errors import Unavailable
 from tests.builders import NOW, a_group, a_pod, an_on_prem_node, later
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 
@@ -396,6 +397,26 @@ def test_volumes_are_followed_from_when_the_first_pod_asks(api: FakeApi, served:
     assert storage is not None
     assert list(storage.claims) == [("d", "data")]
     assert NAMESPACES.path not in {asked.path for asked in api.asked}
+
+
+def test_volumes_are_followed_too_where_it_is_asked_about_pods_that_are_not_there(served: Served, kube: Kube) -> None:
+    """As before a job is submitted; where nobody may list them the answer is that they are not known."""
+    for kind in LATE:
+        served.items[kind.path] = []
+    served.items[CLAIMS.path] = [{"metadata": {"name": "data", "namespace": "d"}}]
+    store, asks = Store(), a_pod(claims=("data",))
+    with pytest.raises(Unavailable, match=r"does not know which csinodes, persistentvolumeclaims, .* may list them"):
+        store.known_for([asks], seconds=0.01)
+    store = Store()
+    observer = Observer(kube, store)
+    observer.start()
+    until(store.is_synced)
+    assert store.known_for([a_pod()], seconds=0) == (None, None)
+    storage, namespaces = store.known_for([asks], seconds=10)
+    observer.stop()
+    assert storage is not None
+    assert list(storage.claims) == [("d", "data")]
+    assert namespaces is None
 
 
 def test_volumes_that_may_not_be_seen_are_told_and_hold_up_nobody_else(served: Served, kube: Kube) -> None:

@@ -53,7 +53,9 @@ def test_what_was_refused_before_an_order_says_nothing_of_it() -> None:
     bought = plan(a_cluster(pods=pods, nodes=[node], groups=[group]), a_policy(), Memory())
     (grow,) = bought.steps
     earlier = replace(group, refusals=(Refusal(at=later(seconds=-30), code="VcpuLimitExceeded"),))
-    again = plan(a_cluster(pods=pods, nodes=[node], groups=[earlier], seen_at=later(seconds=1)), a_policy(), bought.memory)
+    again = plan(
+        a_cluster(pods=pods, nodes=[node], groups=[earlier], seen_at=later(seconds=1)), a_policy(), bought.memory
+    )
     assert isinstance(grow, Grow)
     assert [replace(step, because="") for step in again.steps] == [replace(grow, because="")]
 

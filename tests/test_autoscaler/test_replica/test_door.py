@@ -6,7 +6,7 @@ import io
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,10 @@ from prometheus_client import CollectorRegistry
 from autoscaler.kube.client import Kube
 from autoscaler.kube.watched_kinds import PODS
 from autoscaler.model import labels as words
+from autoscaler.model.cluster import Pod
 from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.model.volumes import Storage, Volume, VolumeClaim
+from autoscaler.record.decisions import to_json
 from autoscaler.replica import answers
 from autoscaler.replica.acting_replica import Replica, ask_acting, asked, door_of
 from autoscaler.replica.door import Door, Question
@@ -26,7 +29,7 @@ from autoscaler.reporting.metrics import Metrics
 from autoscaler.reporting.report import Log, Report
 from autoscaler.views.explain import explained, explained_by_record
 from stacks.local.process.supervisor import free_ports
-from tests.builders import a_policy, later
+from tests.builders import a_gang, a_policy, later
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 from tests.test_autoscaler.test_loop import bench
 from tests.test_autoscaler.test_record.test_replay import decided
@@ -107,7 +110,7 @@ def deciding(**given: Any) -> Any:
 
 def answering(loop: Any, record: Path | None = None) -> Mapping[str, answers.Answer]:
     """What a replica with that loop answers."""
-    return answers.answers_of(lambda: loop.last, record)
+    return answers.answers_of(lambda: loop.last, record, lambda _pods: (None, None))
 
 
 def test_the_acting_replica_says_why(tmp_path: Path) -> None:
@@ -157,6 +160,27 @@ def test_what_it_cannot_say_yet_is_no_mistake_of_the_question(tmp_path: Path) ->
                 ask_acting(kube, *path, namespace="spillway", body=body)
         with pytest.raises(BadInput, match="KIND is one of"):
             ask_acting(kube, "explain", "cat", "tom", namespace="spillway")
+
+
+def test_volumes_that_no_pod_has_asked_about_so_far_are_looked_up_for_a_job_that_is_to_come() -> None:
+    """What was decided last knows nothing of them, and a first job with a claim is no hopeless one."""
+    loop, asks, asked_for = deciding(), a_gang("new", 2, claims=("data",), cpu=1), []
+    assert loop.last is not None
+    assert loop.last.cluster.storage is None
+    there = Storage({("team", "data"): VolumeClaim("team", "data", volume="pv")}, {"pv": Volume("pv")})
+
+    def told(name: str, storage: Storage) -> list[Any]:
+        def known_for(pods: Sequence[Pod]) -> tuple[Storage, None]:
+            asked_for.append([pod.name for pod in pods])
+            return storage, None
+
+        found = answers.answers_of(lambda: loop.last, None, known_for)[name](Question(body=to_json(asks)))
+        return [one["because"] for one in (found["waiting"] if name == "whatif" else found)]
+
+    for name in ("whatif", "impossible"):
+        assert not any("data" in why for why in told(name, there))
+        assert any("data" in why for why in told(name, Storage()))
+    assert asked_for == [[pod.name for pod in asks]] * 4
 
 
 @pytest.mark.parametrize(
