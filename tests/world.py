@@ -34,6 +34,7 @@ from autoscaler.model.actions import (
     Evict,
     Grow,
     Nominate,
+    Order,
     Plan,
     Recreate,
     Release,
@@ -124,6 +125,8 @@ class World:
         )
         self.api = Api(self.pods, self.nodes, touch=self._touch, budget=self._allows, evicted=self._make_anew)
         self._looks, self._number = 0, self.chance.getrandbits(32)
+        self._ordered: dict[str, Order] = {}
+        self._ordered_before: dict[str, Order] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -164,6 +167,7 @@ class World:
         """
         self._check_words(plan)
         self.leftovers = plan.memory.leftovers
+        self._ordered_before, self._ordered = self._ordered, dict(plan.memory.orders)
         self.done.clear()
         before, began, failures = self.cloud.changes, self.now, list[str]()
         report = cast("Report", _Teller(failures))
@@ -331,7 +335,8 @@ class World:
                 assert step.by > 0, step
                 seen = self.store.group(group)
                 assert seen is not None
-                assert not self._was_refused(seen), f"{step} right after a refusal"
+                is_new = self._ordered_before.get(group) != Order(step.was, step.to, step.at)
+                assert not self._was_refused(seen, since=None if is_new else step.at), f"{step} right after a refusal"
             case Cancel():
                 assert step.to < step.was, step
             case Cordon(node=name):
@@ -443,9 +448,10 @@ class World:
     def _residents(self, name: str) -> list[Pod]:
         return [pod for pod in self.pods.values() if pod.node == name]
 
-    def _was_refused(self, group: Group) -> bool:
+    def _was_refused(self, group: Group, *, since: datetime | None) -> bool:
+        """Of late; of an order that is made again ``since`` then: what was refused before says nothing of it."""
         pause = self.policy.scale_up.refusal_backoff
-        return any(self.now < refusal.at + pause for refusal in group.refusals)
+        return any(self.now < one.at + pause and (since is None or one.at >= since) for one in group.refusals)
 
     def _check_words(self, plan: Plan) -> None:
         """Every pod without a place has exactly one word, and it says something."""

@@ -258,6 +258,88 @@ def test_a_search_takes_more_slots_mid_run_and_each_gpu_is_free_when_its_functio
     assert None not in freed, freed
 
 
+FLOW: Final = """\
+name: ${name}
+params: {name: {default: flow}, code: {type: int, default: 0}}
+gang: false
+depends_on: {train: [prepare], serve: [train]}
+data_dir: /shared
+roles:
+  prepare:
+    count: 2
+    {cpus}
+    entry: [sh, -c, "sleep 1; echo $(TASK_INDEX) > $(DATA_DIR)/${name}-part-$(TASK_INDEX)"]
+  train:
+    {cpus}
+    entry: [sh, -c, "cat $(DATA_DIR)/${name}-part-* > $(DATA_DIR)/${name}-model; exit ${code}"]
+  serve:
+    {cpus}
+    entry: [sed, "s/^/serves /", "$(DATA_DIR)/${name}-model"]
+""".replace(
+    "{cpus}",
+    f"cpus: 0.1\n    memory: 64Mi\n    image: {IMAGE}\n    restart: never\n"
+    "    volumes: [{mount: /shared, claim: shared}]",
+)
+"""Data preparation, training and serving that hand over by the shared directory."""
+
+
+@pytest.fixture
+def shared(site: Site) -> None:
+    """A directory of the machine as a claim, where every account may write."""
+    site.host.run("install -d -m 777 /var/lib/shared")
+    size = {"storage": "1Gi"}
+    claim = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    volume = {"accessModes": ["ReadWriteMany"], "capacity": size, "hostPath": {"path": "/var/lib/shared"}}
+    site.ground.kube.send("POST", "/api/v1/persistentvolumes", {"metadata": {"name": "shared"}, "spec": volume})
+    site.ground.kube.send(
+        "POST",
+        f"{DEFAULT}/persistentvolumeclaims",
+        {"metadata": {"name": "shared"}, "spec": {**claim, "volumeName": "shared", "resources": {"requests": size}}},
+    )
+
+
+@pytest.mark.usefixtures("shared")
+def test_the_steps_of_a_workflow_run_one_after_the_other_and_none_after_one_that_failed(
+    site: Site, brain: Autoscaler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each begins when the tasks before it have ended, and reads what they wrote."""
+    monkeypatch.chdir(tmp_path)
+    Path("flow.yaml").write_text(FLOW)
+    until(lambda: leads(site), told=brain.texts)
+
+    site.typed("submit", "flow.yaml")
+    until(lambda: ended(site, "flow", "serve"), within=120, told=lambda: brain.texts()[-4000:] + site.seen("flow"))
+    served = site.typed("logs", "flow", "--role", "serve").splitlines()
+    assert [line for line in served if line.startswith("serves")] == ["serves 0", "serves 1"]
+    spans = spans_of(site.pods("flow"))
+    assert spans["prepare"][1] <= spans["train"][0] <= spans["train"][1] <= spans["serve"][0], spans
+
+    site.typed("submit", "flow.yaml", "-p", "name=broken", "-p", "code=3")
+    until(lambda: ended(site, "broken", "serve"), within=120, told=lambda: brain.texts()[-4000:] + site.seen("broken"))
+    assert {pod["metadata"]["labels"][words.ROLE] for pod in site.pods("broken")} == {"prepare", "train"}
+
+
+def ended(site: Site, name: str, role: str) -> bool:
+    """Whether the Job of the role has succeeded or failed."""
+    path = f"/apis/batch/v1/namespaces/default/jobs?labelSelector={words.JOB}={name},{words.ROLE}={role}"
+    (found,) = site.ground.kube.get(path)["items"]
+    return any(
+        one["status"] == "True" and one["type"] in ("Complete", "Failed")
+        for one in found["status"].get("conditions", ())
+    )
+
+
+def spans_of(pods: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Role -> when the first of its containers started, and the last one ended."""
+    found: dict[str, tuple[str, str]] = {}
+    for pod in pods:
+        state = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+        role = pod["metadata"]["labels"][words.ROLE]
+        first, last = found.get(role, (state["startedAt"], state["finishedAt"]))
+        found[role] = min(first, state["startedAt"]), max(last, state["finishedAt"])
+    return found
+
+
 def leads(site: Site) -> bool:
     """The autoscaler acts."""
     leases = site.ground.kube.get("/apis/coordination.k8s.io/v1/namespaces/spillway/leases")["items"]
