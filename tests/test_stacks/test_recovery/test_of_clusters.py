@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import boto3
@@ -301,6 +302,32 @@ def test_what_is_known_by_name_goes_where_it_has_our_tag(
     assert finder((token, orphan.what.split(" ", 1)[1])).find(token, "it", ours) == []
     remove(orphan)
     assert finder().find(token, "it", ours) == []
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_key_is_found_among_others_and_can_be_had_back_for_a_week(here: StandIn) -> None:
+    """Before and after it stand some of another text, of another cluster, and one that goes already."""
+    kms, inputs = client(here.url, "kms"), {"description": "secrets of lab"}
+
+    def made(text: str, tags: dict[str, str]) -> str:
+        tagged = [{"TagKey": key, "TagValue": value} for key, value in tags.items()]
+        return str(kms.create_key(Description=text, Tags=tagged)["KeyMetadata"]["KeyId"])
+
+    def state(key: str) -> Any:
+        return kms.describe_key(KeyId=key)["KeyMetadata"]["KeyState"]
+
+    others = [made("another text", OURS), made(inputs["description"], OTHERS)]
+    goes = made(inputs["description"], OURS)
+    kms.schedule_key_deletion(KeyId=goes, PendingWindowInDays=7)
+    mine = made(inputs["description"], OURS)
+    others.append(made("another text", OURS))
+    [orphan] = finder().find("aws:kms/key:Key", "it", inputs)
+    assert orphan.what == f"Key {mine}"
+    remove(orphan)
+    about = kms.describe_key(KeyId=mine)["KeyMetadata"]
+    assert about["KeyState"] == "PendingDeletion"
+    assert timedelta(days=6) < about["DeletionDate"] - datetime.now(UTC) <= timedelta(days=7)
+    assert [state(key) for key in others] == ["Enabled"] * 3
 
 
 @pytest.mark.usefixtures("environment")
