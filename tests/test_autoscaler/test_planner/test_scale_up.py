@@ -159,6 +159,17 @@ def test_one_step_says_who_needs_it_and_why() -> None:
     assert decided.usd_per_hour == 65.872926
 
 
+def test_what_an_earlier_gang_of_the_plan_takes_of_our_machines_is_free_for_no_later_one() -> None:
+    """In the reason either: the first takes the machine of eight, and buys for the rest."""
+    first, later_one = a_gang(pods=3, gpus=8), a_gang("small", 2, gpus=4, created=later(seconds=1))
+    groups = [a_group("gpu-a100", maximum=2), a_group("gpu-a10g")]
+    decided = decide(a_cluster(pods=[*first, *later_one], nodes=[an_on_prem_node("dgx-1")], groups=groups))
+    assert [step.because.partition(":")[0] for step in steps(decided, Grow)] == [
+        "gang team/mnist (3 pods) does not fit on-prem (24 nvidia.com/gpu asked, 8 free)",
+        "gang team/small (2 pods) does not fit on-prem (8 nvidia.com/gpu asked, 0 free)",
+    ]
+
+
 def test_a_full_zone_makes_the_next_one_carry_the_rest() -> None:
     """An Auto Scaling group's own maximum ends a zone, not the gang."""
     groups = [a_group(zone="us-east-1a", maximum=1), a_group(zone="us-east-1b", maximum=5)]
