@@ -453,6 +453,9 @@ def test_an_instance_that_never_joined_is_given_back_and_another_bought_in_one_t
     made.turn()
     made.after(1)
     made.after(made.policy.scale_up.boot_timeout.total_seconds())
-    assert [type(step) for step in made.turn()] == [Remove, Grow]
+    removed, grown = made.turn()
+    assert isinstance(removed, Remove)
+    assert removed.is_dead, "it goes also where its group is at its minimum"
+    assert isinstance(grown, Grow)
     assert made.desired() == [0, 1]
     assert made.cloud.now > later()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from autoscaler.model import labels as words
 from autoscaler.model.actions import BUSY, STARTING, Admit, Memory
 from autoscaler.planner.plan import plan
-from tests.builders import a_cluster, a_gang, a_policy, an_on_prem_node
+from tests.builders import NOW, a_cluster, a_gang, a_group, a_policy, an_on_prem_node, nodes_of
 
 
 def test_a_pod_without_a_place_is_counted_as_waiting_for_work_to_end() -> None:
@@ -22,6 +25,26 @@ def test_a_pod_whose_node_is_on_its_way_is_counted_as_starting() -> None:
     told = plan(a_cluster(pods=a_gang(pods=2, gpus=8)), a_policy(), Memory()).waiting
     assert {one.cause for one in told} == {STARTING}
     assert all("is asked of EC2 for it" in one.because for one in told)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ready": False}, "its node {node} has joined and is not ready yet"),
+        (
+            {"cordoned": True, "cordoned_by": words.AUTOSCALER, "cordoned_at": NOW},
+            "its node {node} is about to be uncordoned",
+        ),
+        (None, "its node is on its way: p4d.24xlarge in us-east-1a (group gpu-a100)"),
+    ],
+)
+def test_how_far_the_node_of_a_pod_is_on_its_way_is_told(given: dict[str, Any] | None, said: str) -> None:
+    """Of a group of EC2: launched, joined, or closed by us and wanted again."""
+    group = a_group(joined=1)
+    (node,) = nodes_of(group, **given or {})
+    look = a_cluster(pods=a_gang(pods=1, gpus=8), nodes=[node] if given else [], groups=[group])
+    (told,) = plan(look, a_policy(), Memory()).waiting
+    assert (told.because, told.cause) == (said.format(node=node.name), STARTING)
 
 
 @pytest.mark.parametrize(("machines", "said"), [(4, "m0, m1, m2, m3"), (6, "m0, m1, m2, m3 and 2 more")])
