@@ -12,6 +12,7 @@ from autoscaler.model.actions import Memory
 from autoscaler.model.cluster import Cluster, Pod, Refusal
 from autoscaler.model.errors import BadInput
 from autoscaler.model.pauses import Pause
+from autoscaler.model.volumes import Storage, VolumeClaim, VolumeClass
 from autoscaler.planner.explanation.what_if import Bought, Reason, WhatIf, impossible, what_if
 from autoscaler.planner.plan import plan
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node
@@ -93,6 +94,24 @@ def test_what_has_no_place_even_alone_is_hopeless(pods: tuple[Pod, ...], given: 
     found = never(*pods, **{"pods": (running(),)} | given)
     assert sum(one.pods for one in found) == len(pods)
     assert said in " ".join(f"{one.because} {one.would_fit_if}" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("claim", "said"),
+    [
+        (VolumeClaim("team", "data"), ""),
+        (VolumeClaim("team", "data", storage_class="at-once"), ""),
+        (VolumeClaim("team", "data", storage_class="later"), "no free volume of class later suits claim data"),
+        (VolumeClaim("team", "data", storage_class="lost"), "its StorageClass lost is not there"),
+        (VolumeClaim("team", "other"), "volume claim data is not there"),
+    ],
+)
+def test_a_claim_that_is_bound_a_moment_later_is_no_reason_to_refuse(claim: VolumeClaim, said: str) -> None:
+    """It was made a moment before the job is submitted; one that nothing will ever bind is."""
+    classes = [VolumeClass("at-once", provisioner="p"), VolumeClass("later", waits=True)]
+    storage = Storage({("team", claim.name): claim}, classes={one.name: one for one in classes})
+    found = never(*a_gang(pods=2, gpus=8, claims=("data",)), storage=storage)
+    assert [said in one.because for one in found] == ([True] if said else [])
 
 
 def test_pods_that_stand_alone_may_take_turns() -> None:
