@@ -270,6 +270,12 @@ def test_of_a_set_of_types_the_dearest_is_what_it_costs() -> None:
         assert (group.usd_per_hour, group.maximum) == (usd, maximum)
 
 
+def test_a_group_that_is_being_deleted_is_none_any_more(door: Door) -> None:
+    """AWS lists it until its last instance is gone, and refuses to grow it."""
+    door.groups_are(raw_group(Status="Delete in progress"))
+    assert door.door.groups() == ()
+
+
 def test_what_ec2_refused_is_data(door: Door) -> None:
     """Only failures of the last hour, newest first, and only asked for where something is missing."""
     now = datetime.now(UTC)

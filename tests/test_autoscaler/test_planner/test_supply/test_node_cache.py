@@ -147,6 +147,22 @@ def test_the_order_of_filling_that_is_kept_is_that_of_all_places(data: st.DataOb
         assert order.of(places) == anew
 
 
+def test_a_place_is_kept_while_its_group_grows_and_made_anew_where_it_promises_something_else() -> None:
+    """It knows the group as it is now."""
+    cache, group = NodeCache(), a_group("cpu", joined=1)
+    cluster = a_cluster(nodes=nodes_of(group), groups=[group])
+    cluster = replace(cluster, pods=pod_index_of(cluster.pods))
+    (before,) = survey(cluster, a_policy(), {}, cache).places
+    grown = replace(group, desired=3)
+    (kept,) = survey(replace(cluster, groups=(grown,)), a_policy(), {}, cache).places
+    assert kept is before
+    assert kept.group is grown
+    labelled = replace(grown, labels={"disk": "fast"})
+    (anew,) = survey(replace(cluster, groups=(labelled,)), a_policy(), {}, cache).places
+    assert anew is not before
+    assert anew.group is labelled
+
+
 def test_another_promise_of_the_group_or_another_daemon_set_is_seen() -> None:
     """Though neither the node nor its pods have changed."""
     cache, group = NodeCache(), a_group("cpu", joined=1)
