@@ -50,12 +50,19 @@ class Job:
     gang_sizes: GangSizes = ()
     elastic: ElasticRole | None = None
     result: Literal["", "succeeded", "failed"] = ""
+    """How it has ended, or is about to: certain some seconds before it has ``ended``."""
     of: str = ""
     """The training job that it is a part of."""
     depends_on: tuple[str, ...] = ()
     """Jobs of its namespace after which it begins; empty once it has begun, or was stopped."""
 
 
+_SUCCEEDED: Final = {"SuccessCriteriaMet", "Complete"}
+_FAILED: Final = {"FailureTarget", "Failed"}
+"""Conditions of a Job: the first of each says what the second will, from Kubernetes 1.31 on.
+
+https://kubernetes.io/docs/concepts/workloads/controllers/job/#terminal-job-conditions
+"""
 _LIFECYCLE_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 _NOTICES: Final = ("interruption", "rebalance", "maintenance")
 """Said by ``Node.ready``; they come and go by themselves."""
@@ -203,7 +210,7 @@ def job_from(raw: JobJson) -> Job:
             completions=raw.spec.completions,
         ),
         elastic=_elastic(raw),
-        result="succeeded" if "Complete" in true else "failed" if "Failed" in true else "",
+        result="succeeded" if true & _SUCCEEDED else "failed" if true & _FAILED else "",
         of=raw.metadata.labels.get(words.JOB, ""),
         depends_on=_depends_on(raw),
     )

@@ -358,7 +358,16 @@ def test_a_step_waits_until_it_has_begun(marks: dict[str, str], suspend: bool, w
     assert job_from(msgspec.convert(raw, JobJson)).depends_on == waits_for
 
 
-@pytest.mark.parametrize(("type_", "result"), [("Complete", "succeeded"), ("Failed", "failed"), ("Suspended", "")])
+@pytest.mark.parametrize(
+    ("type_", "result"),
+    [
+        ("SuccessCriteriaMet", "succeeded"),
+        ("Complete", "succeeded"),
+        ("FailureTarget", "failed"),
+        ("Failed", "failed"),
+        ("Suspended", ""),
+    ],
+)
 def test_a_job_is_reduced_to_how_it_ended(type_: str, result: str) -> None:
     """In the words of those that depend on it."""
     raw = {"metadata": {"name": "j"}, "status": {"conditions": [{"type": type_, "status": "True"}]}}
