@@ -275,9 +275,12 @@ def test_nodes_of_a_plan_to_begin_with_that_hold_too_much_are_not_taken() -> Non
     assert not any(found.left)
 
 
-@pytest.mark.parametrize(("part", "left"), [(0.5, 110), (0.35, 240)])
-def test_a_search_begins_with_what_a_limit_that_kinds_share_is_worth(part: float, left: int) -> None:
-    """With fewer nodes than are cheapest: little work comes close to what is proven, and leaves few pods out."""
+@pytest.mark.parametrize(("most", "left"), [(144, 240), (100, 335)])
+def test_a_search_begins_with_what_a_limit_that_kinds_share_is_worth(most: int, left: int) -> None:
+    """With fewer nodes than are cheapest: little work comes close to what is proven, and leaves few pods out.
+
+    How many are cheapest to a search so short hangs on the last digits, and so on the kind of CPU.
+    """
     dice = random.Random(3)  # noqa: S311 - the same each time
     shapes = [
         Shape((500 * dice.randint(1, 30), 1_000 * dice.randint(1, 60), dice.choice((0, 0, 1, 2, 4))), 20 + one)
@@ -287,8 +290,6 @@ def test_a_search_begins_with_what_a_limit_that_kinds_share_is_worth(part: float
         Kind(f"{cpu}-{memory}-{gpus}", (1_000 * cpu, 1_000 * cpu * memory, gpus), cpu * (4 + memory) + 50.0 * gpus)
         for cpu, memory, gpus in product((8, 16, 32, 96), (2, 4, 8), (0, 1, 4, 8))
     ]
-    cheap = cheapest(shapes, kinds, deadline=100, clock=Work())
-    most = int(part * sum(lot.times for lot in cheap.nodes))
     within = [Limit({kind.name: 1.0 for kind in kinds}, most)]
     answer = cheapest(shapes, kinds, limits=within, deadline=100, clock=Work())
     assert sum(lot.times for lot in answer.nodes) <= most
