@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Work:
-    """A clock that goes on only when work is counted: what is decided by it is the same on any machine.
+    """A clock that goes on only when work is counted: what is decided by it is the same on a slow machine.
 
     A unit is about what a core of 2024 does in a millisecond.
     """

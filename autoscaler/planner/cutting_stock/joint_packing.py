@@ -6,7 +6,7 @@ cutting-stock problem (:mod:`autoscaler.solver.solve`): every offering is a kind
 limits are limits. What is there already is given out first, in order: standing places, then idle nodes and those on
 their way.
 
-How long the solver searches is counted in work, not in seconds: the same look gives the same plan on any machine.
+How long the solver searches is counted in work, not in seconds: the same look gives the same plan on a slow machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much is searched in one look, in counted work: the same look gives the same plan on any machine."""
+"""How much is searched in one look, in counted work: the same look gives the same plan on a slow machine."""
 
 from __future__ import annotations
 
