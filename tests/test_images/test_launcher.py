@@ -325,7 +325,14 @@ def test_a_task_that_no_gpu_works_for_ends_and_says_so_beforehand(
     """While it is used it goes on; used again after the warning, too; and the end comes no sooner than was said."""
     use, work = tmp_path / "use", tmp_path / "work"
     work.mkdir()
-    use.write_text("97")
+
+    def works(text: str) -> None:
+        """At once: a file that is half written says nothing, which the task would tell."""
+        new = use.with_name("new")
+        new.write_text(text)
+        new.replace(use)
+
+    works("97")
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.parent.mkdir()
     smi.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\nexec cat {use}\n')
@@ -343,12 +350,12 @@ def test_a_task_that_no_gpu_works_for_ends_and_says_so_beforehand(
     def ends_soon() -> bool:
         return any(name.startswith("IDLE-ENDS-AT-") for name in notes(work))
 
-    use.write_text("[N/A]\n0")  # a part of a GPU does not say
+    works("[N/A]\n0")  # a part of a GPU does not say
     until(ends_soon, "the warning")
-    use.write_text("0\n5")
+    works("0\n5")
     until(lambda: not ends_soon(), "the end to be called off")
     assert task.poll() is None
-    use.write_text("0\n0")
+    works("0\n0")
     assert task.wait(60) == 0
     assert notes(work) == ["IDLE-HAS-ENDED-mine-worker-0.txt", "IDLE-HAS-ENDED-other-worker-0.txt"]
     said = kept(tmp_path)
