@@ -119,12 +119,11 @@ class Store:
 
         Raises ``Unavailable`` where it is not known after that time.
         """
-        asked = sorted({kind.name: kind for pod in pods for kind in _asked_by(pod)}.items())
+        asked = {kind.name: kind for pod in pods for kind in _asked_by(pod)}
         with self._changed:
-            self._follow(kind for _, kind in asked)
-            self._changed.wait_for(lambda: all(name in self._objects for name, _ in asked), timeout=seconds)
-            missing = [name for name, _ in asked if name not in self._objects]
-            if missing:
+            self._follow(asked.values())
+            if not self._changed.wait_for(lambda: asked.keys() <= self._objects.keys(), timeout=seconds):
+                missing = sorted(asked.keys() - self._objects.keys())
                 raise Unavailable(
                     f"the acting autoscaler does not know which {', '.join(missing)} there are: ask again in a moment, "
                     "and see that it may list them (autoscaler/rbac.yaml)"

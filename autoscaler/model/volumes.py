@@ -90,3 +90,8 @@ class Storage:
     classes: Mapping[str, VolumeClass] = field(default_factory=dict)
     drivers: Mapping[str, NodeDrivers] = field(default_factory=dict)
     """By node name."""
+
+    def binds_at_once(self, claim: VolumeClaim) -> bool:
+        """Whether the claim is bound before any pod waits for it; not so where its class is absent."""
+        known = self.classes.get(claim.storage_class)
+        return not known.waits if known is not None else not claim.storage_class

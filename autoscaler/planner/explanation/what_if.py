@@ -15,7 +15,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import IMPOSSIBLE, PATIENCE, STARTING, Memory, Plan, Waiting
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.errors import BadInput
-from autoscaler.model.volumes import Storage, Volume, VolumeClaim
+from autoscaler.model.volumes import Storage, Volume
 from autoscaler.planner.plan import plan
 
 _TRIED = timedelta(minutes=1)
@@ -127,15 +127,10 @@ def _as_bound(storage: Storage) -> Storage:
     soon = {
         key: replace(claim, volume=f"of {claim.namespace}/{claim.name}")
         for key, claim in storage.claims.items()
-        if not claim.volume and _is_bound_at_once(claim, storage)
+        if not claim.volume and storage.binds_at_once(claim)
     }
     made = {claim.volume: Volume(claim.volume) for claim in soon.values()}
     return replace(storage, claims={**storage.claims, **soon}, volumes={**storage.volumes, **made})
-
-
-def _is_bound_at_once(claim: VolumeClaim, storage: Storage) -> bool:
-    known = storage.classes.get(claim.storage_class)
-    return not known.waits if known is not None else not claim.storage_class
 
 
 def _never(decided: Plan, pods: Iterable[Pod]) -> Iterable[Waiting]:

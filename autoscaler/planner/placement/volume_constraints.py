@@ -115,11 +115,11 @@ class Claims:
 
     def _why_not_made(self, claim: VolumeClaim, storage: Storage) -> str:
         """Of a claim that is not bound: only one that waits for its first pod is for us to place."""
-        known = storage.classes.get(claim.storage_class)
-        if claim.storage_class and known is None:
-            return f"volume claim {claim.name} is not bound, and its StorageClass {claim.storage_class} is not there"
-        if known is None or not known.waits:
+        if storage.binds_at_once(claim):
             return f"volume claim {claim.name} is not bound, and not by waiting for a pod: its provisioner acts first"
+        known = storage.classes.get(claim.storage_class)
+        if known is None:
+            return f"volume claim {claim.name} is not bound, and its StorageClass {claim.storage_class} is not there"
         if not known.makes_volumes and not any(self._suiting(claim)):
             return f"no free volume of class {claim.storage_class} suits claim {claim.name}"
         return ""

@@ -180,14 +180,8 @@ def survey(
     noticed = {name: one for name, one in _noticed(cluster, nodes) if name in group_of and name not in leaving}
     faults, ghosts = node_faults(cluster, nodes, policy), _ghosts(nodes, group_of)
     backoffs = learnt(cluster, policy, {group.name for group, _ in lost}, backoffs)
-    refused = {group.name: _refused(group, cluster, policy, live=members.alive[group.name]) for group in groups}
-    refused |= dict.fromkeys(ordered, 0)
-    unusable = {
-        node.name: why
-        for node in nodes.unsettled
-        if (why := _why_unusable(node, group_of.get(node.name), cluster, policy))
-    }
-    unusable |= dict.fromkeys(leaving, "its instance is being ended") | dict.fromkeys(ghosts, "its instance is gone")
+    refused = {group.name: _refused(group, cluster, policy, members.alive, ordered) for group in groups}
+    unusable = _unusable(cluster, policy, nodes, group_of, leaving=leaving, ghosts=ghosts)
     unusable |= {name: str(notice) for name, notice in noticed.items()} | dict(faults.closed)
     stay = sorted(name for name, why in unusable.items() if why in (_CORDONED, _NOT_READY) or name in faults.closed)
     joined = sizes - Counter(group_of[name].name for name in leaving if name in group_of)
@@ -202,11 +196,7 @@ def survey(
             make(_opened(nodes.named[name]), group_of.get(name), loads.get(name, NO_LOAD)) for name in stay
         ),
         group_of=group_of,
-        outstanding={
-            name: max(0, max(group.desired - refused[name], members.alive[name]) - joined[name] - gone[name])
-            for group in groups
-            for name in (group.name,)
-        },
+        outstanding=_outstanding(groups, refused, members.alive, there=joined + gone),
         lost=lost,
         refused=refused,
         closed={name: one for name, one in backoffs.items() if one.until > cluster.seen_at},
@@ -225,6 +215,31 @@ def survey(
         faults=faults,
         order=cache.order,
     )
+
+
+def _unusable(
+    cluster: Cluster,
+    policy: Policy,
+    nodes: NodeIndex,
+    group_of: Mapping[str, Group],
+    *,
+    leaving: Collection[str],
+    ghosts: Collection[str],
+) -> dict[str, str]:
+    """Node name -> what about the node or its instance keeps pods off it."""
+    found = {node.name: _why_unusable(node, group_of.get(node.name), cluster, policy) for node in nodes.unsettled}
+    found = {name: why for name, why in found.items() if why}
+    return found | dict.fromkeys(leaving, "its instance is being ended") | dict.fromkeys(ghosts, "its instance is gone")
+
+
+def _outstanding(
+    groups: Iterable[Group], refused: Mapping[str, int], alive: Mapping[str, int], *, there: Mapping[str, int]
+) -> dict[str, int]:
+    """``there``: group name -> nodes that have joined, or had the time to."""
+    return {
+        group.name: max(0, max(group.desired - refused[group.name], alive[group.name]) - there[group.name])
+        for group in groups
+    }
 
 
 def labels_of(group: Group, hostname: str) -> dict[str, str]:
@@ -352,13 +367,13 @@ def _is_overdue(instance: Instance, cluster: Cluster, policy: Policy) -> bool:
     return instance.launched is not None and cluster.seen_at >= instance.launched + policy.scale_up.boot_timeout
 
 
-def _refused(group: Group, cluster: Cluster, policy: Policy, *, live: int) -> int:
+def _refused(group: Group, cluster: Cluster, policy: Policy, alive: Mapping[str, int], ordered: Collection[str]) -> int:
     """Asked for, not launched, and EC2 has said no of late."""
-    if not group.refusals:
+    if not group.refusals or group.name in ordered:
         return 0
     if not any(cluster.seen_at < one.at + policy.scale_up.refusal_backoff for one in group.refusals):
         return 0
-    return max(0, group.desired - max(live, group.minimum))
+    return max(0, group.desired - max(alive[group.name], group.minimum))
 
 
 def _place(

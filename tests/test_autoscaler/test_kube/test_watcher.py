@@ -400,7 +400,7 @@ def test_volumes_are_followed_from_when_the_first_pod_asks(api: FakeApi, served:
 
 
 def test_volumes_are_followed_too_where_it_is_asked_about_pods_that_are_not_there(served: Served, kube: Kube) -> None:
-    """As before a job is submitted; where nobody may list them the answer is that they are not known."""
+    """As before a job is submitted. What was not listed in time is not known, and the answer says so."""
     for kind in LATE:
         served.items[kind.path] = []
     served.items[CLAIMS.path] = [{"metadata": {"name": "data", "namespace": "d"}}]
