@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, cast
 
+from autoscaler.kube import ends_of_jobs
 from autoscaler.kube.schema.convert import job_from, node_from, pod_from
 from autoscaler.kube.schema.core import JobJson, NodeJson, PodJson
 from autoscaler.kube.schema.gang_kinds import GangSizes
@@ -36,12 +37,10 @@ from autoscaler.model.cluster import (
     GpuHealth,
     GpuUse,
     Group,
-    LingeringJob,
     Namespaces,
     Node,
     Notice,
     Pod,
-    WaitingStep,
 )
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.labels import HOSTNAME
@@ -68,6 +67,7 @@ class Store:
         self._sizes: dict[tuple[str, str], GangSize] | None = None
         self._elastic: tuple[ElasticRole, ...] | None = None
         self._register = Register()
+        self._completed = ends_of_jobs.CompletedTasks()
         self._index: PodIndex | None = None
         self._nodes: tuple[Node, ...] | None = None
         self._may_nominate = True
@@ -160,8 +160,9 @@ class Store:
                 nodes=self._all_nodes(),
                 groups=tuple((self._groups or {}).values()),
                 daemon_sets=self._all(DAEMON_SETS),
-                lingering=self._lingering(),
-                workflow_steps=self._workflow_steps(),
+                lingering=ends_of_jobs.lingering(self._objects.get(JOBS.name, {})),
+                workflow_steps=ends_of_jobs.waiting_steps(self._objects.get(JOBS.name, {}), self._completed),
+                early_steps=ends_of_jobs.early_steps(self._objects.get(JOBS.name, {})),
                 gang_sizes=self._gang_sizes(),
                 may_nominate=self._may_nominate,
                 storage=self._all_of_storage(),
@@ -348,6 +349,7 @@ class Store:
         """Keep the pods' sums in step with them."""
         if kind is PODS:
             self._register.change(before, after)
+            self._completed.change(before, after)
             self._index = None
             if after is not None:
                 self._follow(_asked_by(after))
@@ -366,36 +368,6 @@ class Store:
         with self._changed:
             found = self._objects.get(kind.name, {}).get(key)
             return found[1] if found else None
-
-    def _lingering(self) -> tuple[LingeringJob, ...]:
-        jobs = self._objects.get(JOBS.name, {})
-        return tuple(
-            LingeringJob(namespace=job.namespace, name=job.name, ended_with=job.ends_with)
-            for _, job in jobs.values()
-            if job.ends_with and not job.ended and (job.namespace, job.ends_with) in jobs
-            if jobs[job.namespace, job.ends_with][1].ended
-        )
-
-    def _workflow_steps(self) -> tuple[WaitingStep, ...]:
-        """A predecessor that is not there, or is being deleted, is waited for."""
-        jobs = self._objects.get(JOBS.name, {})
-        found = []
-        for _, job in jobs.values():
-            if not job.depends_on or job.ended:
-                continue
-            before = {name: jobs.get((job.namespace, name)) for name in job.depends_on}
-            results = {name: one[1].result if one else "" for name, one in before.items()}
-            found.append(
-                WaitingStep(
-                    namespace=job.namespace,
-                    name=job.name,
-                    of=job.of,
-                    after=job.depends_on,
-                    left=tuple(name for name, result in results.items() if result != "succeeded"),
-                    failed=next((name for name, result in results.items() if result == "failed"), ""),
-                )
-            )
-        return tuple(found)
 
     def _moved(self, kind: Kind) -> None:
         if kind is JOBS or kind.name in _SIZED_NAMES:

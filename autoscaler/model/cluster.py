@@ -104,6 +104,9 @@ class Pod:
     nominated: str = ""
     """The node that the scheduler tries first for it, and keeps its room on (``status.nominatedNodeName``)."""
     deleting: bool = False
+    completed: bool = False
+    """Each of its containers has ended with 0. The kubelet reports ``Succeeded`` some 3 s later, when nothing of the
+    pod is left on its node; its room is taken until then."""
     do_not_disrupt: bool = False
     safe_to_evict: bool = False
     """Its owner says that it may be evicted, whatever it holds."""
@@ -334,6 +337,7 @@ class Cluster:
     daemon_sets: tuple[DaemonSet, ...] = ()
     lingering: tuple[LingeringJob, ...] = ()
     workflow_steps: tuple[WaitingStep, ...] = ()
+    early_steps: tuple[EarlyStep, ...] = ()
     gang_sizes: Mapping[tuple[str, str], GangSize] = field(default_factory=dict)
     """By namespace and ``GangRef.size_source``."""
     may_nominate: bool = True
@@ -377,6 +381,19 @@ class WaitingStep:
     """Those of them that have not yet."""
     failed: str = ""
     """The first of them that has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyStep:
+    """A step that was begun when the programs before it had ended, while their pods still hold their room."""
+
+    namespace: str
+    name: str
+    """Of its batch/v1 Job."""
+    after: tuple[str, ...]
+    """Jobs whose success the API server does not have yet."""
+    until: datetime
+    """By then their room is free, or is not to be waited for."""
 
 
 def succeeded(names: tuple[str, ...]) -> str:

@@ -29,6 +29,8 @@ GPU_PRESENT: Final = "nvidia.com/gpu.present"
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 """Label and annotation on a pod of an Indexed Job: which of its tasks it is; the label since Kubernetes 1.28."""
+CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
+"""Label on a pod of a Job: that Job's uid."""
 
 # --- Labels on nodes --------------------------------------------------------------------------------------------------
 ORIGIN: Final = f"{PREFIX}/origin"

@@ -12,7 +12,6 @@ from typing import Final
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import (
-    BeginStep,
     Cancel,
     EndJob,
     Grow,
@@ -22,9 +21,8 @@ from autoscaler.model.actions import (
     Release,
     Remove,
     Step,
-    StopStep,
 )
-from autoscaler.model.cluster import Cluster, succeeded
+from autoscaler.model.cluster import Cluster
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.disruption.consolidation import Consolidation, consolidate
@@ -44,6 +42,7 @@ from autoscaler.planner.scale_up import ScaleUp, scale_up
 from autoscaler.planner.supply.capacity_blocks import in_their_time, looks_at_blocks
 from autoscaler.planner.supply.fleet import Fleet, survey
 from autoscaler.planner.supply.node_cache import NodeCache
+from autoscaler.planner.workflow_steps import steps_due
 
 _LIMITS: Final = SearchLimits()
 
@@ -195,7 +194,7 @@ def _steps(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> tuple[Step, .
     grown = (*scaled.spare.steps, *disrupted.emptied.steps)
     return (
         *_ended(look.cluster),
-        *_steps_due(look.cluster),
+        *steps_due(look.cluster),
         *disrupted.taken_back.steps,
         *disrupted.down.uncordons,
         *dated(grown, look.cluster, besides=look.orders),
@@ -240,17 +239,6 @@ def _ended(cluster: Cluster) -> list[EndJob]:
         EndJob(namespace=job.namespace, name=job.name, because=f"{job.ended_with}, which it served, has ended")
         for job in sorted(cluster.lingering, key=lambda job: (job.namespace, job.name))
     ]
-
-
-def _steps_due(cluster: Cluster) -> list[BeginStep | StopStep]:
-    """What goes on in workflows, and what is given up there."""
-    made: list[BeginStep | StopStep] = []
-    for step in sorted(cluster.workflow_steps, key=lambda step: (step.namespace, step.name)):
-        if step.failed:
-            made.append(StopStep(step.namespace, step.name, f"{step.failed}, which it depends on, has failed"))
-        elif not step.left:
-            made.append(BeginStep(step.namespace, step.name, succeeded(step.after)))
-    return made
 
 
 def _bill(cluster: Cluster, fleet: Fleet, steps: Iterable[Step]) -> float:

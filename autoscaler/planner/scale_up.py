@@ -46,6 +46,7 @@ from autoscaler.planner.purchases import cancellations, free_on_prem, never_join
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import Fleet
 from autoscaler.planner.unschedulable import Unschedulable
+from autoscaler.planner.workflow_steps import early
 
 _NOWHERE: Final[Mapping[str, Assignment]] = MappingProxyType({})
 _LIMITS: Final = SearchLimits()
@@ -158,12 +159,14 @@ class _Served:
     resized: Sequence[Step]
     tried_at: Mapping[str, datetime]
     """Key of a pod that the scheduler may not have tried yet -> when it will have."""
+    rooms_at: tuple[datetime, ...]
+    """When pods of steps that have ended no longer hold the room of the next."""
 
     @property
     def looks(self) -> tuple[datetime, ...]:
         """When to look again."""
         waits = (when for wait in self.waits.values() for when in wait.looks)
-        return tuple(sorted({*self.tried_at.values(), *self.resizing.looks, *waits}))
+        return tuple(sorted({*self.tried_at.values(), *self.rooms_at, *self.resizing.looks, *waits}))
 
 
 def _serve(
@@ -177,12 +180,14 @@ def _serve(
 ) -> _Served:
     fleet, snapshot = pending.fleet, market.snapshot
     may_be_planned = [gang for gang in pending.gangs if gang.name not in pending.held]
+    awaited, rooms_at = early(cluster, may_be_planned)
+    claiming = [gang for gang in may_be_planned if gang.name not in awaited]
     decide = partial(
-        resize, cluster, policy.elastic, fleet, roles=pending.roles, gangs=may_be_planned, homes=homes, market=market
+        resize, cluster, policy.elastic, fleet, roles=pending.roles, gangs=claiming, homes=homes, market=market
     )
     resizing = decide()
     gangs = in_turn(pending.gangs, resizing)
-    patience = Patience(cluster, policy, fleet, snapshot, unbought=resizing.unbought)
+    patience = Patience(cluster, policy, fleet, snapshot, unbought={**resizing.unbought, **awaited})
     tried_at = not_tried_yet(gangs, snapshot, cluster.seen_at)
     queue = GangQueue(
         [gang for gang in gangs if gang.name not in pending.held], market, patience, resizing.homes, limits
@@ -190,7 +195,7 @@ def _serve(
     packing, waits = queue.serve()
     is_tighter = resizing.depends_on(packing.homes, gangs)
     resized = decide(planned=packing.homes).steps if is_tighter else resizing.steps
-    return _Served(gangs, queue, packing, waits, resizing, resized, tried_at)
+    return _Served(gangs, queue, packing, waits, resizing, resized, tried_at, rooms_at)
 
 
 # --- What is said of each ---------------------------------------------------------------------------------------------

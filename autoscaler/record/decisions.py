@@ -20,6 +20,7 @@ from autoscaler.model.actions import Assignment, Memory, Plan, Step, Waiting
 from autoscaler.model.cluster import (
     Cluster,
     DaemonSet,
+    EarlyStep,
     ElasticRole,
     GangSize,
     GpuHealth,
@@ -215,6 +216,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
     "daemon_sets": _Whole(tuple[DaemonSet, ...]),
     "lingering": _Whole(tuple[LingeringJob, ...]),
     "workflow_steps": _Whole(tuple[WaitingStep, ...]),
+    "early_steps": _Whole(tuple[EarlyStep, ...]),
     "gang_sizes": _Whole(list[tuple[str, str, GangSize]], _packed_sizes, _unpacked_sizes),
     "may_nominate": _Whole(bool),
     "storage": _Whole(_Volumes | None, _packed_volumes, _unpacked_volumes),

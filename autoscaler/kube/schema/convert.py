@@ -54,7 +54,14 @@ class Job:
     of: str = ""
     """The training job that it is a part of."""
     depends_on: tuple[str, ...] = ()
-    """Jobs of its namespace after which it begins; empty once it has begun, or was stopped."""
+    """Jobs of its namespace after which it begins; empty where it was stopped."""
+    waits: bool = False
+    """It is suspended, and was never begun."""
+    began: datetime | None = None
+    """When Spillway resumed it."""
+    uid: str = ""
+    completions: int | None = None
+    """Number of its tasks, where it is an Indexed Job."""
 
 
 _SUCCEEDED: Final = {"SuccessCriteriaMet", "Complete"}
@@ -133,6 +140,7 @@ def pod_from(raw: PodJson) -> Pod:
         unschedulable_because=_unschedulable(raw.status),
         nominated=raw.status.nominated_node_name if not spec.node_name else "",
         deleting=meta.deletion_timestamp is not None,
+        completed=_completed(raw),
         do_not_disrupt=_do_not_disrupt(meta),
         safe_to_evict=meta.annotations.get(_SAFE_TO_EVICT) == "true",
         not_understood=tuple(_not_understood(spec)),
@@ -213,12 +221,16 @@ def job_from(raw: JobJson) -> Job:
         result="succeeded" if true & _SUCCEEDED else "failed" if true & _FAILED else "",
         of=raw.metadata.labels.get(words.JOB, ""),
         depends_on=_depends_on(raw),
+        waits=raw.spec.suspend and words.STEP_BEGAN not in raw.metadata.annotations,
+        began=_time(raw.metadata.annotations.get(words.STEP_BEGAN)),
+        uid=raw.metadata.uid,
+        completions=raw.spec.completions if raw.spec.completion_mode == "Indexed" else None,
     )
 
 
 def _depends_on(raw: JobJson) -> tuple[str, ...]:
     notes = raw.metadata.annotations
-    if not raw.spec.suspend or words.STEP_BEGAN in notes or words.STEP_STOPPED in notes:
+    if words.STEP_STOPPED in notes:
         return ()
     return tuple(name for one in notes.get(words.DEPENDS_ON, "").split(",") if (name := one.strip()))
 
@@ -387,6 +399,14 @@ def _by_keys(keys: Iterable[str], meta: Meta, operator: Literal["In", "NotIn"]) 
 def _host_ports(spec: PodSpec) -> frozenset[tuple[str, int]]:
     ports = [port for container in spec.containers for port in container.ports if port.host_port]
     return _same(frozenset((port.protocol, port.host_port) for port in ports))
+
+
+def _completed(raw: PodJson) -> bool:
+    """The phase is withheld until nothing of the pod is left: https://github.com/kubernetes/kubernetes/pull/108366."""
+    status = raw.status
+    if status.phase != "Running" or len(status.container_statuses) < len(raw.spec.containers):
+        return status.phase == "Succeeded"
+    return all(one.state.terminated and one.state.terminated.exit_code == 0 for one in status.container_statuses)
 
 
 def _unschedulable(status: PodStatus) -> str:

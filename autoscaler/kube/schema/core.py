@@ -219,10 +219,29 @@ class Condition(Json, frozen=True):
     last_transition_time: datetime | None = None
 
 
+class Terminated(Json, frozen=True):
+    """corev1.ContainerStateTerminated."""
+
+    exit_code: int
+
+
+class ContainerState(Json, frozen=True):
+    """corev1.ContainerState."""
+
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Json, frozen=True):
+    """corev1.ContainerStatus."""
+
+    state: ContainerState = ContainerState()
+
+
 class PodStatus(Json, frozen=True):
     """corev1.PodStatus."""
 
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"] = "Pending"
+    container_statuses: tuple[ContainerStatus, ...] = ()
     conditions: tuple[Condition, ...] = ()
     start_time: datetime | None = None
     nominated_node_name: str = ""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
@@ -31,7 +31,7 @@ from autoscaler.kube.watched_kinds import (
 )
 from autoscaler.kube.watcher import Observer
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import GangSize, LingeringJob, Notice, WaitingStep
+from autoscaler.model.cluster import GangSize, LingeringJob, Notice
 from autoscaler.model.errors import Unavailable
 from tests.builders import NOW, a_group, a_pod, an_on_prem_node, later
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
@@ -171,44 +171,6 @@ def test_a_job_lingers_only_after_its_partner_has_ended(
     store.put(JOBS, ("d", "w"), 1, Job(**ordinary | {"name": "w", "ends_with": ""} | worker))
     expected = (LingeringJob("d", "ps", "w"),) if lingers else ()
     assert store.cluster(NOW).lingering == expected
-
-
-@pytest.mark.parametrize(
-    ("prepare", "check", "left", "failed"),
-    [
-        ("succeeded", "succeeded", (), ""),
-        ("succeeded", "", ("check",), ""),
-        ("succeeded", None, ("check",), ""),
-        ("", "failed", ("prepare", "check"), "check"),
-        (None, "failed", ("prepare", "check"), "check"),
-        ("", "", ("prepare", "check"), ""),
-    ],
-)
-def test_a_step_waits_for_those_before_it_until_they_have_succeeded_or_one_has_failed(
-    prepare: Literal["", "succeeded", "failed"] | None,
-    check: Literal["", "succeeded", "failed"] | None,
-    left: tuple[str, ...],
-    failed: str,
-) -> None:
-    """One that is not there yet, or any more, has not."""
-    store, after = Store(), ("prepare", "check")
-    ordinary: dict[str, Any] = {"namespace": "d", "ended": False, "ends_with": ""}
-    store.put(JOBS, ("d", "train"), 1, Job(**ordinary, name="train", of="flow", depends_on=after))
-    store.put(JOBS, ("d", "other"), 1, Job(**ordinary, name="other"))
-    store.put(JOBS, ("e", "check"), 1, Job(**ordinary | {"namespace": "e"}, name="check", result="succeeded"))
-    for name, result in (("prepare", prepare), ("check", check)):
-        if result is not None:
-            store.put(JOBS, ("d", name), 1, Job(**ordinary | {"ended": bool(result)}, name=name, result=result))
-    assert store.cluster(NOW).workflow_steps == (WaitingStep("d", "train", "flow", after, left, failed),)
-
-
-def test_a_step_that_is_being_deleted_waits_no_longer() -> None:
-    """Nor is it begun."""
-    store = Store()
-    ordinary: dict[str, Any] = {"namespace": "d", "ended": True, "ends_with": ""}
-    store.put(JOBS, ("d", "train"), 1, Job(**ordinary, name="train", depends_on=("prepare",)))
-    store.put(JOBS, ("d", "prepare"), 1, Job(**ordinary, name="prepare", result="succeeded"))
-    assert store.cluster(NOW).workflow_steps == ()
 
 
 def test_a_pause_grows_and_is_never_the_same() -> None:

@@ -29,7 +29,7 @@ from autoscaler.model.actions import (
     Unused,
     Waiting,
 )
-from autoscaler.model.cluster import Cluster, GangSize, GpuHealth, GpuUse, LingeringJob, Refusal, WaitingStep
+from autoscaler.model.cluster import Cluster, EarlyStep, GangSize, GpuHealth, GpuUse, LingeringJob, Refusal, WaitingStep
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Toleration
 from autoscaler.model.needed_changes import NeededChange
 from autoscaler.model.pauses import Pause
@@ -82,6 +82,7 @@ FULL = a_cluster(
     daemon_sets=(a_daemon_set(),),
     lingering=(LingeringJob("team", "ps", "job"),),
     workflow_steps=(WaitingStep("team", "train", "flow", ("prepare",), ("prepare",), failed="prepare"),),
+    early_steps=(EarlyStep("team", "serve", ("train",), NOW),),
     gang_sizes={("team", "PodGroup/x"): GangSize(4, 2), ("team", "y"): GangSize(one_by_one=True)},
     storage=Storage(
         claims={("team", "data"): VolumeClaim("team", "data", modes=frozenset({"ReadWriteOnce"}), bytes=2**40)},

@@ -343,19 +343,25 @@ def test_a_job_is_reduced_to_its_end(conditions: list[dict[str, str]], ended: bo
 
 
 @pytest.mark.parametrize(
-    ("marks", "suspend", "waits_for"),
+    ("marks", "suspend", "waits", "after"),
     [
-        ({}, True, ("prepare", "check")),
-        ({}, False, ()),
-        ({words.STEP_BEGAN: "2026-11-21T10:00:00Z"}, True, ()),
-        ({words.STEP_STOPPED: "prepare has failed"}, True, ()),
+        ({}, True, True, ("prepare", "check")),
+        ({}, False, False, ("prepare", "check")),
+        ({words.STEP_BEGAN: "2026-11-21T10:00:00Z"}, True, False, ("prepare", "check")),
+        ({words.STEP_STOPPED: "prepare has failed"}, True, True, ()),
     ],
 )
-def test_a_step_waits_until_it_has_begun(marks: dict[str, str], suspend: bool, waits_for: tuple[str, ...]) -> None:  # noqa: FBT001 - a table
+def test_a_step_waits_until_it_has_begun(
+    marks: dict[str, str],
+    suspend: bool,  # noqa: FBT001 - a table
+    waits: bool,  # noqa: FBT001 - a table
+    after: tuple[str, ...],
+) -> None:
     """Suspended later, it stays so."""
     notes = {words.DEPENDS_ON: "prepare, check"} | marks
     raw = {"metadata": {"name": "train", "annotations": notes}, "spec": {"suspend": suspend}}
-    assert job_from(msgspec.convert(raw, JobJson)).depends_on == waits_for
+    job = job_from(msgspec.convert(raw, JobJson))
+    assert (job.waits, job.depends_on) == (waits, after)
 
 
 @pytest.mark.parametrize(
