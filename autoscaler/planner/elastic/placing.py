@@ -36,7 +36,7 @@ class Placing:
 
         ``thorough``: all nodes are compared for each pod; else it goes where it does least harm, as other pods do.
         """
-        self._thorough = thorough
+        self.thorough = thorough
         self._sizes = {name: tuple(sorted({size[name] for size in sizes if size[name]})) for name in (GPU, CPU)}
         self._market = market
         self._snapshot = market.snapshot
@@ -49,6 +49,12 @@ class Placing:
     def undo(self, mark: int) -> None:
         """Forget what was put and taken off since."""
         self._snapshot.undo(mark)
+
+    @property
+    def wasted(self) -> int:
+        """Thousandths of CPUs on standing nodes that pods of the known sizes cannot fill."""
+        free = (place.free.get(CPU, 0) for place in self._snapshot.places if place.standing)
+        return sum(_wasted(left, self._sizes[CPU]) for left in free)
 
     def number(self, pod: Pod) -> int:
         """The same for pods that placing cannot tell apart."""
@@ -65,7 +71,7 @@ class Placing:
         return self._take(self._snapshot.shape(pod), None)
 
     def _take(self, shape: Shape, within: Within) -> Place | None:
-        place = self._least_wasted(shape, within) if self._thorough else self._snapshot.find(shape, within)
+        place = self._least_wasted(shape, within) if self.thorough else self._snapshot.find(shape, within)
         if place is not None:
             self._snapshot.put(shape, place, self._key())
         return place

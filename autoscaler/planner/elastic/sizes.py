@@ -71,6 +71,10 @@ def _is_worth_it(job: ElasticJob, sizing: _Sizing, parameters: ElasticParameters
     return grown <= 0 or grown >= least_growth(job, parameters)
 
 
+_Saved = tuple[int, dict[str, list[str]], dict[str, str]]
+"""Mark of the snapshot, tasks, reasons."""
+
+
 @dataclass(slots=True)
 class _Sizing:
     """Sizes in the making."""
@@ -130,13 +134,19 @@ class _Sizing:
             jobs, key=lambda one: (-one.priority, len(self.tasks[one.name]), one.created, one.name), default=None
         )
 
-    def _largest(self, priority: int, *, above: int = 0, apart: float = 0.0) -> Callable[[], ElasticJob | None]:
+    def _may_shrink(self, priority: int) -> list[ElasticJob]:
+        return [job for job in self.look.jobs if job.started and job.name not in self.held and job.priority <= priority]
+
+    def _largest(
+        self, priority: int, *, above: int = 0, apart: float = 0.0, first: str = ""
+    ) -> Callable[[], ElasticJob | None]:
         """Finds the job that gives up a task next: the lowest priority, then the most tasks, then the youngest.
 
         It has at least two more than ``above``, and as much more as ``apart``, a part of its own, says. Where nothing
-        is evened out, a job that has begun to shrink goes on before another is asked (``ElasticParameters.kept``).
+        is evened out, a job that has begun to shrink, or the one that is to be the ``first``, goes on before another is
+        asked (``ElasticParameters.kept``).
         """
-        may = [job for job in self.look.jobs if job.started and job.name not in self.held and job.priority <= priority]
+        may = self._may_shrink(priority)
 
         def largest() -> ElasticJob | None:
             has = {job.name: len(self.tasks[job.name]) for job in may}
@@ -148,9 +158,11 @@ class _Sizing:
             best = max(can, key=lambda one: (-one.priority, has[one.name], one.created, one.name), default=None)
             if best is None or above:
                 return best
-            alike = (job for job in can if job.priority == best.priority)
-            shrinking = (job for job in alike if self.parameters.kept < has[job.name] / len(job.tasks) < 1)
-            return next(shrinking, best)
+            alike = [job for job in can if job.priority == best.priority]
+            left = {job.name: has[job.name] / len(job.tasks) for job in alike}
+            goes_on = [job for job in alike if left[job.name] > self.parameters.kept]
+            shrinking = (job for job in goes_on if left[job.name] < 1)
+            return next((job for job in goes_on if job.name == first), None) or next(shrinking, best)
 
         return largest
 
@@ -231,11 +243,35 @@ class _Sizing:
             found.extend(() if places is None else (places,))
             return places is not None
 
-        if alike not in self.hopeless:
-            self._make_room(placed, self._largest(claim.priority), f"{claim.name} waits")
+        def room_made(first: str) -> bool:
+            return self._make_room(placed, self._largest(claim.priority, first=first), f"{claim.name} waits")
+
+        if alike not in self.hopeless and not placed():
+            room_made(self._least_wasting(claim, room_made))
         if not found:
             self.hopeless.add(alike)
-        return found[0] if found else None
+        return found[-1] if found else None
+
+    def _least_wasting(self, claim: Claim, room_made: Callable[[str], bool]) -> str:
+        """The job that is to shrink first for a gang, so that least is wasted then; empty: the largest."""
+        if len(claim.pods) == 1 or not self.placing.thorough:
+            return ""
+        has = {job.name: len(self.tasks[job.name]) for job in self._may_shrink(claim.priority)}
+        large = [name for name, size in has.items() if size >= self.parameters.kept * max(has.values())]
+        found = []
+        for name in ("", *sorted(large, key=lambda name: (-has[name], name))[: self.parameters.tried]):
+            start = self._saved()
+            if room_made(name):
+                found.append((self.placing.wasted, name))
+            self._restore(start)
+        return min(found, default=(0, ""))[1]
+
+    def _saved(self) -> _Saved:
+        return self.placing.mark(), {name: list(one) for name, one in self.tasks.items()}, {**self.because}
+
+    def _restore(self, saved: _Saved) -> None:
+        mark, self.tasks, self.because = saved
+        self.placing.undo(mark)
 
     def _make_room(
         self,
@@ -246,12 +282,11 @@ class _Sizing:
         """Whether it is placed once so many tasks of others have ended as are needed; if not, none has."""
         if placed():
             return True
-        mark, before, why = self.placing.mark(), {name: list(one) for name, one in self.tasks.items()}, {**self.because}
+        before = self._saved()
         while True:
             job = victims()
             if job is None:
-                self.placing.undo(mark)
-                self.tasks, self.because = before, why
+                self._restore(before)
                 return False
             self._shrink(job, because)
             if placed():

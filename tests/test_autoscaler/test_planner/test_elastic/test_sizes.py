@@ -88,6 +88,18 @@ def test_a_job_grows_into_free_room_up_to_its_maximum() -> None:
     assert decided(a_job(tasks="x"), free={"x": 30}) == {"a": 10}
 
 
+def test_for_a_gang_that_job_shrinks_by_which_least_is_wasted() -> None:
+    """Not the largest: its last tasks stand where a server leaves a CPU over. For one pod it is the largest."""
+    large = a_job("large", tasks="abcd", task=a_task(5), maximum=4)
+    small = a_job("small", tasks="eww", task=a_task(5), maximum=3)
+    free = {"a": 0, "b": 0, "c": 0, "d": 0, "e": 0, "w": 3}
+    assert decided(large, small, free=free, claims=(a_claim(4, 4),)) == {"large": 4, "small": 2}
+    assert decided(large, small, free=free, claims=(a_claim(4),)) == {"large": 3, "small": 3}
+    much = replace(large, tasks=tuple("abcdfghi"), maximum=8)
+    more = free | dict.fromkeys("fghi", 0)
+    assert decided(much, small, free=more, claims=(a_claim(4, 4),)) == {"large": 6, "small": 3}
+
+
 def test_own_machines_come_before_those_that_cost_money() -> None:
     """A node is bought only for what has no room on those that are there, and only for money that is allowed."""
     group = a_group("cpu", usd_per_hour=3.0, allocatable=Resources({"cpu": 2000, PODS: 110}))
