@@ -1,4 +1,4 @@
-"""What a packing asks of EC2: groups to grow, for whom and why; and what EC2 did not give, taken back."""
+"""What a packing asks of EC2: groups to grow, for which pods and why; and what EC2 did not give, taken back."""
 
 from __future__ import annotations
 

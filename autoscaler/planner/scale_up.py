@@ -59,7 +59,7 @@ class ScaleUp:
     steps: tuple[Step, ...]
     waiting: tuple[Waiting, ...]
     wanted: Mapping[str, str]
-    """Name of a node that pods are planned on -> whom for."""
+    """Name of a node that pods are planned on -> for which pod."""
     assignments: Mapping[str, Assignment]
     """Pod key -> where it is planned."""
     looks: tuple[datetime, ...] = ()
@@ -141,7 +141,7 @@ def _market(cluster: Cluster, policy: Policy, fleet: Fleet, snapshot: Snapshot, 
     return market
 
 
-# --- Who gets what ----------------------------------------------------------------------------------------------------
+# --- Places -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Pods without our gate that the scheduler has not looked at yet: nothing is bought where it may find room for them.
 
 From when such a pod is created until the scheduler has said that it finds no place, it may bind it anywhere that has
-room, whomever a plan has there. What is bought in that moment for the pod, or for those whose place it takes, may be
+room, whatever a plan has there. What is bought in that moment for the pod, or for those whose place it takes, may be
 for others than it was planned for. So a purchase for it waits until the scheduler has spoken: some seconds at most,
 more where it has many to try. Where it is slower, or another one has the pod, waiting longer costs more than a wrong
 guess.
@@ -77,7 +77,7 @@ def left_alone(gang: Gang, placed: Placed, now: datetime) -> list[Waiting]:
 def may_be_bought(steps: Sequence[Grow], ends: Mapping[str, datetime]) -> Sequence[Grow]:
     """All of the purchases, or none where one of them is for one of these pods: a part of a plan is no plan.
 
-    Bought without the others, it could be taken by those for whom nothing was bought, and be bought again.
+    Bought without the others, it could be taken by those for which nothing was bought, and be bought again.
     """
     return () if any(key in ends for step in steps for key in step.demand) else steps
 
