@@ -119,7 +119,7 @@ def launch_settings(job: Job, backend: str, role: str, *, run: str, shift: int =
 
 
 def _peers(job: Job, role: str) -> list[str]:
-    """Whom a task waits for: those of the training cluster for each other, all others for none."""
+    """Tasks that one waits for: those of the training cluster for each other, all others for none."""
     return [name for name in job.roles if name in TF_ROLES and role in TF_ROLES and job.gang]
 
 

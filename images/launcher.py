@@ -291,7 +291,7 @@ def _come(state: Path, task: str) -> float:
 
 
 def _peers_came(settings: Settings, known: Mapping[str, str], stop: _Stop) -> bool:
-    """Wait until all needed tasks are there; tells whom it waits for, at first and then now and again."""
+    """Wait until all needed tasks are there; tells which it waits for, at first and then now and again."""
     began, told, ended = time.monotonic(), 0.0, set[str]()
     while missing := [
         task for task in _needed(settings) if task not in ended and not _is_there(task, settings)

@@ -1,8 +1,8 @@
-"""What a plan remembers, written down in the cluster before it is carried out: whoever acts next goes on from there.
+"""What a plan remembers, written down in the cluster before it is carried out: the replica that acts next reads it.
 
-What was bought is in the groups' desired capacity, but not for whom. A planner that has forgotten gives a node that is
-on its way to whoever is first in line, and buys another one for the job that it was bought for. So where pods are to go
-is kept in one ConfigMap beside the Lease, and read by whoever gets the Lease.
+What was bought is in the groups' desired capacity, but not for which pods. A planner that has forgotten gives a node
+that is on its way to the gang that is first in line, and buys another one for the job that it was bought for. So where
+pods are to go is kept in one ConfigMap beside the Lease, and read by the replica that gets the Lease.
 """
 
 from __future__ import annotations

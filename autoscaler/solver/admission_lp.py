@@ -44,7 +44,7 @@ class AdmissionLp:
     """Shapes, and the fillings found for them."""
 
     def __init__(self, cutting: Cutting, *, watch: Watch) -> None:
-        """``cutting``: with the pods of everybody, some of whom some kind holds. ``watch``: for all that takes long."""
+        """``cutting``: with all pods, some of which some kind holds. ``watch``: for all that takes long."""
         self._cutting = cutting
         self._problem = problem = replace(cutting.problem, leave=_DEAR)
         self._watch = watch
@@ -112,7 +112,7 @@ class AdmissionLp:
         return worth
 
     def remember(self, counts: Whole, known: ColumnPool, *, machines: frozenset[str]) -> None:
-        """For plans to begin with: fillings for so many pods, for whom there are nodes.
+        """For plans to begin with: fillings for so many pods, for which there are nodes.
 
         ``machines``: names of kinds that are not bought; it is kept with them and without them.
         """

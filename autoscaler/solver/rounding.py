@@ -65,7 +65,7 @@ class Rounding:
         """Whether the last dive left more than a few of the pods to greed."""
 
     def best(self, *, rounds: int) -> Lots:
-        """Everyone in whole nodes, improved until the time is over; no pod is left that an unused node holds."""
+        """All pods in whole nodes, improved until the time is over; no pod is left that an unused node holds."""
         return self.completed(self._found(rounds) if rounds else self._at_once())
 
     def completed(self, plan: Lots) -> Lots:
@@ -181,7 +181,7 @@ class Rounding:
     def _dive(self, counts: Whole, stock: Stock) -> Lots:
         """Round the master down, then again for what is left; round up where nothing is whole any more."""
         given, counts, stock, plan = stock, counts.copy(), stock.copy(), Lots()
-        everybody, step = int(counts.sum()), 0
+        total, step = int(counts.sum()), 0
         until = _DIVE_UNTIL_SHORT if self.master.is_short else _DIVE_UNTIL
         while counts.any() and self.watch.spent() < until:
             self.master.demand(counts, stock)
@@ -210,7 +210,7 @@ class Rounding:
                 self.generation.look_again(duals, counts, kinds=3)
         self.master.demand(self.counts, self.stock)
         self._top_up(plan, counts)
-        self._broken_off = int(counts.sum()) > _HARDLY_ANY * everybody
+        self._broken_off = int(counts.sum()) > _HARDLY_ANY * total
         return self._shrunk(plan + self._filled(counts, stock), given)
 
     def _solved(self) -> tuple[Floats, Floats]:

@@ -28,7 +28,7 @@ def why_held(pod: Pod, labels: Namespaces | None) -> str:
 
 
 def resolved(index: PodIndex, labels: Namespaces | None) -> PodIndex:
-    """The same pods; of those that run, whom they keep away in names.
+    """The same pods; of those that run, which others they keep away, in names.
 
     While nothing is known of namespaces, a selector means every one that a pod waits in: better late than wrong.
     """

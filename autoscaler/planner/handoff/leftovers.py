@@ -166,5 +166,5 @@ class _Room:
 
 
 def _is_open(place: Place) -> bool:
-    """Whether it has joined, and takes whomever the scheduler sends."""
+    """Whether it has joined, and takes whatever the scheduler sends."""
     return place.node is not None and not place.node.cordoned and not is_reserved(place)

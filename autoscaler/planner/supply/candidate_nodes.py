@@ -74,7 +74,7 @@ class Place:
     node: Node | None = None
     group: Group | None = None
     standing: bool = True
-    """Open to everyone; a fresh node becomes so with its first pod."""
+    """Open to every pod; a fresh node becomes so with its first pod."""
     ports: frozenset[tuple[str, int]] = frozenset()
     guests: list[str] = field(default_factory=list)
     """Keys of the pods put here in this snapshot."""

@@ -443,7 +443,7 @@ def _keep_room_for_daemons(free: dict[str, int], cluster: Cluster, group: Group,
 
 
 def _taints(node: Node, group: Group | None, *, passing: bool) -> tuple[Taint, ...]:
-    """Those that a pod planned there must tolerate: a reservation is for whom the plan says."""
+    """Those that a pod planned there must tolerate: a reservation is for the pod that the plan says."""
     gone = (_PASSING_TAINTS if passing else frozenset()) | ({words.RESERVED} if group is not None else set())
     own = tuple(taint for taint in node.taints if taint.key not in gone) if node.taints else ()
     return (*own, *keeps_off(group)) if group is not None else own

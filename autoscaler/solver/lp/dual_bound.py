@@ -65,10 +65,10 @@ def proven(apart: Apart, problem: Problem, weights: Floats, charges: Floats) -> 
 def _prices(sizes: Floats, may: Mask, rooms: Floats, weights: Floats) -> Floats:
     """What each pod weighs where it weighs least; all of them may run on the same kinds."""
     some = may & (rooms >= sizes.min(axis=0)).all(axis=1)
-    everyone = some & (rooms >= sizes.max(axis=0)).all(axis=1)
-    light = weights[everyone]
+    for_all = some & (rooms >= sizes.max(axis=0)).all(axis=1)
+    light = weights[for_all]
     prices = (sizes @ light[_lightest(light)].T).min(axis=1, initial=NEVER)
-    for kind in np.nonzero(some & ~everyone)[0].tolist():
+    for kind in np.nonzero(some & ~for_all)[0].tolist():
         holds = (sizes <= rooms[kind]).all(axis=1)
         prices[holds] = np.minimum(prices[holds], sizes[holds] @ weights[kind])
     found: Floats = prices

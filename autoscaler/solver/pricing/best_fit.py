@@ -1,6 +1,6 @@
 """Best-fit decreasing: what to begin the search for fillings with where hardly two pods ask for the same.
 
-Each kind of node alone, filled up with everybody that it holds, the largest first, each where least is left over
+Each kind of node alone, filled up with all pods that it holds, the largest first, each where least is left over
 (Johnson et al., "Worst-case performance bounds for simple one-dimensional packing algorithms", SIAM J. Comput. 3,
 1974). No mix of kinds is tried: that is what the master is for.
 """

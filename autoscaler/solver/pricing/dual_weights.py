@@ -77,9 +77,9 @@ class Weights:
             prices, weights, money, self.charges = relaxation(part)
             usd = self._usd + self.charges @ problem.uses
             looked_at = chosen
-            everyone, _ = self._lent(prices, weights)
-            everyone[chosen] = weights
-            self._by_kind = everyone
+            of_all, _ = self._lent(prices, weights)
+            of_all[chosen] = weights
+            self._by_kind = of_all
             worth = self.ceilings(prices) / usd
             worth[chosen] = 0.0
             wrong = np.nonzero(worth > 1 + _NEAR)[0]
@@ -87,7 +87,7 @@ class Weights:
             for kind in wrong.tolist():
                 node = self._bins[kind]
                 worth[kind] = node.ceiling(prices) / usd[kind]
-                everyone[kind] = node.weights
+                of_all[kind] = node.weights
             wrong = wrong[worth[wrong] > 1 + _NEAR]
             if not len(wrong):
                 break
