@@ -195,7 +195,7 @@ def _states(folder: Path) -> Iterator[RoleState]:
         )
 
 
-def logs(*, name: str, role: str, index: int, follow: bool = False) -> Iterator[str]:
+def logs(*, name: str, role: str, index: int, follow: bool) -> Iterator[str]:
     """Lines of one task, all attempts. Raises ``BadInput`` where there is no such task."""
     folder = _folder(name)
     plan = _plan(folder)

@@ -125,6 +125,14 @@ def test_the_line_is_fitted_and_the_server_ends_with_the_workers() -> None:
 WAIT = "import signal; print('ready'); signal.pause()"
 
 
+def test_a_job_outlives_the_terminal_that_it_was_submitted_from() -> None:
+    """What supervises it is in a session of its own, which no hang-up and no Ctrl-C reaches."""
+    submitted(TRAIN, WAIT)
+    supervisor = json.loads((local.home() / "line" / "status.json").read_text())["pid"]
+    assert os.getsid(supervisor) == supervisor
+    CliRunner().invoke(jobs, ["stop", "line"])
+
+
 def test_stop_ends_every_task_and_keeps_the_lines() -> None:
     """Twice is once."""
     submitted(TRAIN, WAIT)

@@ -16,6 +16,8 @@ from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, nodes_of
 
 KEY = "team/pod"
 NODES = NeededChange("policy", path="limits.nodes", to=4)
+OTHER = Grow(group="h", was=0, to=1, usd_per_hour=2.0, demand=("team/other",), because="it fits nowhere else")
+RESIZE = Resize("team", "mnist-worker", was=4, to=6, because="there is room")
 GROW = Grow(group="g", was=0, to=1, usd_per_hour=2.0, demand=(KEY,), because="it fits nowhere else")
 
 
@@ -35,6 +37,16 @@ GROW = Grow(group="g", was=0, to=1, usd_per_hour=2.0, demand=(KEY,), because="it
             {},
             {"steps": (GROW,)},
             "team/pod waits; the next step is for it: grow g to 1 node (+1, $2.00 per hour): it fits nowhere else",
+        ),
+        (
+            {},
+            {"steps": (RESIZE, OTHER, GROW)},
+            "team/pod waits; the next step is for it: grow g to 1 node (+1, $2.00 per hour): it fits nowhere else",
+        ),
+        (
+            {},
+            {"steps": (RESIZE, OTHER)},
+            "team/pod has a place on a node that is there: the scheduler binds it next",
         ),
         ({}, {"waiting": (Waiting(KEY, "its node is on its way"),)}, "team/pod waits: its node is on its way"),
         (

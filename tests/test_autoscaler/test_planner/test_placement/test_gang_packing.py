@@ -222,6 +222,21 @@ def test_an_elastic_gang_has_its_least_and_grows_where_it_can(own: int, maximum:
     assert (placed.usd if placed is not None else 0.0) == usd
 
 
+@pytest.mark.parametrize(("more", "maximum", "count", "usd"), [(1, 0, 3, 0.0), (0, 2, 3, 9.0), (0, 0, 2, 0.0)])
+def test_an_elastic_gang_that_keeps_its_places_grows_beside_them(
+    more: int, maximum: int, count: int, usd: float
+) -> None:
+    """Into free room, else onto a node that is bought; where there is neither, it is left as it was planned."""
+    pods = a_gang("gang", 3, gpus=4, cpu=1)
+    places = [own_place(f"n{number}") for number in range(2 + more)]
+    market = a_market(pods, groups_of((("large", 64, 4, 9.0),), maximum=maximum), places)
+    meant = {pods[0].key: places[1], pods[1].key: places[0]}
+    placed = packed(market, replace(a_demand(market, pods), minimum=2, assignments=meant))
+    assert placed is not None
+    found = hosts(placed)
+    assert (found["0"], found["1"], len(found), placed.usd) == ("n1", "n0", count, usd)
+
+
 def test_those_that_a_gang_can_do_without_stay_with_the_others() -> None:
     """In the zone where its least is; no other node is bought for them."""
     pods = a_gang("gang", 3, gpus=4, cpu=1)

@@ -1,0 +1,65 @@
+"""What the solver is asked: kinds of nodes, and how many there may be of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.model.labels import ZONE
+from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
+from autoscaler.planner.cutting_stock.cutting_problem import CuttingProblem, Want, cutting_problem
+from tests.builders import a_group, a_pod
+from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_market, own_place
+
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+POD = a_pod()
+
+
+def problem(
+    *wants: tuple[str, int],
+    maximum: int = 9,
+    usd: dict[str, float] | None = None,
+    free: bool = False,
+    limits: dict[str, float] | None = None,
+) -> CuttingProblem:
+    """Pods alike that want a zone each, and a group in each zone. ``usd``: prices by zone that differ."""
+    groups = [replace(a_group("cpu", zone, maximum=maximum), usd_per_hour=(usd or {}).get(zone, 0.8)) for zone in ZONES]
+    places = [own_place("own", ZONES[0])] if free else []
+    market = a_market([POD], groups, places, **limits or {})
+    market.snapshot.expect(market.sample(offering) for offering in market.offerings)
+    shape = market.snapshot.shape(POD)
+    there = AtHandKinds.of([shape], market, most=9) if free else None
+    return cutting_problem({Want(shape, zone): many for zone, many in wants}, market, there=there)
+
+
+def test_groups_alike_in_every_zone_are_one_kind_where_there_is_no_end_of_them() -> None:
+    """By the zone of a pod it is known which of them is meant."""
+    found = problem((ZONES[0], 2), (ZONES[1], 3))
+    assert len(found.kinds) == 1
+    assert found.zones is not None
+    (names,) = found.zones.names.values()
+    assert set(names) == set(ZONES)
+    assert all(name.endswith(zone) for zone, name in names.items())
+    assert ZONE not in found.kinds[0].name
+
+
+@pytest.mark.parametrize(
+    ("more", "kinds"),
+    [
+        ({"maximum": 4}, 3),
+        ({"limits": {"nodes": 3}}, 3),
+        ({"usd": {ZONES[1]: 0.9}}, 3),
+        ({"free": True}, 4),
+    ],
+)
+def test_what_differs_by_zone_or_has_an_end_is_a_kind_for_each(more: dict[str, object], kinds: int) -> None:
+    """Fewer nodes than pods, a limit that they share, another price, a place that costs nothing more."""
+    found = problem((ZONES[0], 2), (ZONES[1], 3), **more)  # type: ignore[arg-type]
+    assert (found.zones, len(found.kinds)) == (None, kinds)
+
+
+def test_a_pod_that_may_go_to_any_zone_is_asked_for_in_each() -> None:
+    """Which zone it gets, the solver says."""
+    found = problem((ZONES[0], 2), ("", 3))
+    assert (found.zones, len(found.kinds)) == (None, 3)
