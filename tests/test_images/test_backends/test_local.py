@@ -133,6 +133,16 @@ def test_a_job_outlives_the_terminal_that_it_was_submitted_from() -> None:
     CliRunner().invoke(jobs, ["stop", "line"])
 
 
+def test_delete_ends_every_task_of_a_job_that_runs() -> None:
+    """And keeps nothing of it."""
+    submitted(TRAIN, WAIT)
+    until(lambda: len(groups()) == 3, "three programs")
+    programs = groups()
+    assert typed("delete", "line").output == "deleted line\n"
+    until(lambda: not [pid for pid in programs if is_there(pid)], "the end of its programs")
+    assert not (local.home() / "line").exists()
+
+
 def test_stop_ends_every_task_and_keeps_the_lines() -> None:
     """Twice is once."""
     submitted(TRAIN, WAIT)
