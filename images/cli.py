@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from autoscaler.kube.client import Kube
-    from images.backends.states import RoleState, Stage
+    from images.backends.states import RoleState, Stage, TaskState
     from images.jobs import Job
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -260,7 +262,6 @@ def _stages(job: str, backend: str, namespace: str, autoscaler: str, kubeconfig:
 @_kubeconfig
 def list_(namespace: str | None, backend: str, kubeconfig: Path | None) -> None:
     """Show every job, by role."""
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     found = _states(backend, namespace, kubeconfig)
@@ -276,8 +277,49 @@ def list_(namespace: str | None, backend: str, kubeconfig: Path | None) -> None:
         state = f"{one.state} for {_age(datetime.now(UTC) - one.since)}"
         counts = (one.waiting, one.running, one.succeeded, one.failed, one.gpus)
         table.add_row(one.namespace, one.job, one.role, state, *map(str, counts))
+    _print(table)
+
+
+@jobs.command()
+@click.argument("job")
+@_backend
+@_namespace
+@_autoscaler
+@_kubeconfig
+def show(job: str, backend: str, namespace: str, autoscaler: str, kubeconfig: Path | None) -> None:
+    """Show one job, task by task: since when, where, how often it was started, and what keeps it."""
+    from rich.table import Table  # noqa: PLC0415
+
+    stage, tasks = _shown(job, backend, namespace, autoscaler, kubeconfig)
+    click.echo(f"{job}: {stage.word}: {stage.detail}")
+    table = Table(box=None, pad_edge=False)
+    for column in ("TASK", "STATE", "ON", "STARTS", "GPUS", "WHY"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("TASK", "STATE"))
+    for one in tasks:
+        state = f"{one.state} for {_age(datetime.now(UTC) - one.since)}" if one.since else one.state
+        gpus = str(len(one.gpus)) if "?" in one.gpus else ", ".join(one.gpus)
+        table.add_row(f"{one.role} {one.index}", state, one.where, str(one.starts), gpus, one.why)
+    _print(table)
+
+
+def _print(table: Table) -> None:
+    """As wide as the terminal is; whole, where a program reads."""
+    from rich.console import Console  # noqa: PLC0415
+
     console = Console()
     (console if console.is_terminal else Console(width=_WIDE)).print(table)
+
+
+def _shown(
+    job: str, backend: str, namespace: str, autoscaler: str, kubeconfig: Path | None
+) -> tuple[Stage, list[TaskState]]:
+    if backend == "local":
+        from images.backends.local import show as here  # noqa: PLC0415
+
+        return here(name=job)
+    from images.backends.following import show as in_cluster  # noqa: PLC0415
+
+    return in_cluster(_kube(kubeconfig), namespace=namespace, name=job, autoscaler=autoscaler)
 
 
 def _states(backend: str, namespace: str | None, kubeconfig: Path | None) -> list[RoleState]:

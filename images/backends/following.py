@@ -16,8 +16,8 @@ from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.planner.explanation.explain import Coming
 from autoscaler.replica.acting_replica import acting_replica, asked
-from images.backends.stages import JOB_NAME, Json, Look, depends_on_others, stage_of
-from images.backends.states import Stage
+from images.backends.stages import JOB_NAME, Json, Look, depends_on_others, stage_of, tasks_of
+from images.backends.states import Stage, TaskState
 
 _EVERY: Final = 1.0
 """Seconds between two looks."""
@@ -44,6 +44,12 @@ def follow(
         last = stage
         if stage.status is None:
             sleep(_EVERY)
+
+
+def show(kube: Kube, *, namespace: str, name: str, autoscaler: str) -> tuple[Stage, list[TaskState]]:
+    """How far the job has come, and each of its tasks. Raises ``BadInput`` where it is not there."""
+    seen = look(kube, namespace=namespace, name=name, autoscaler=autoscaler)
+    return stage_of(seen), tasks_of(seen)
 
 
 def look(kube: Kube, *, namespace: str, name: str, autoscaler: str) -> Look:

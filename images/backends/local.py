@@ -24,7 +24,7 @@ from typing import Any, Final
 from autoscaler.model.errors import BadInput
 from images.backends.devices import devices, given_to
 from images.backends.kept import in_turn, stripped
-from images.backends.states import Outcome, RoleState, Stage, tasks_in_words
+from images.backends.states import Outcome, RoleState, Stage, State, TaskState, tasks_in_words
 from images.endpoints import endpoints
 from images.jobs import Job
 from images.renderers.local import render
@@ -162,6 +162,32 @@ def follow(*, name: str) -> Iterator[Stage]:
             return
         last = stage
         time.sleep(_POLL)
+
+
+def show(*, name: str) -> tuple[Stage, list[TaskState]]:
+    """How far the job has come, and each of its tasks. Raises ``BadInput`` where it is not there."""
+    folder = _folder(name)
+    roles, plan, status = list(_states(folder)), _plan(folder), _status(folder)
+    ended = {role.role: role.state for role in roles if role.state in ("failed", "stopped")}
+    return _stage(roles), [_task(task, status, ended.get(task["role"])) for task in plan["tasks"]]
+
+
+def _task(task: Json, status: Json, ended: State | None) -> TaskState:
+    """``ended``: how its role has."""
+    said = status["tasks"][f"{task['role']}-{task['index']}"]
+    state, failures = said["state"], said["failures"]
+    if ended is not None and state != "done":
+        state = ended
+    return TaskState(
+        role=task["role"],
+        index=task["index"],
+        state=state,
+        since=datetime.fromisoformat(said["since"]),
+        where=f"process {said['pid']}" if state == "running" else "",
+        starts=failures + (said["state"] not in ("waiting", "failed")),
+        gpus=tuple(_gpus(task)) if state == "running" else (),
+        why=f"failed {failures} time{'' if failures == 1 else 's'}" if failures else "",
+    )
 
 
 def _stage(roles: list[RoleState]) -> Stage:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from autoscaler.model import labels as words
 from autoscaler.planner.explanation.explain import Coming
-from images.backends.states import Stage
+from images.backends.states import Stage, State, TaskState
 
 Json = Mapping[str, Any]
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 """https://kubernetes.io/docs/reference/labels-annotations-taints/#batch-kubernetes-io-job-name"""
 _FEW: Final = 4
+_STATES: Final[Mapping[str, State]] = {"Running": "running", "Succeeded": "done", "Failed": "failed"}
+"""By the phase of a pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,70 @@ def stage_of(look: Look) -> Stage:
     pods = [pod for pod in look.pods if pod["metadata"].get("labels", {}).get(JOB_NAME) in theirs]
     stage = _stage(replace(look, jobs=now, pods=pods))
     return replace(stage, detail=f"step {_names(now)}: {stage.detail}")
+
+
+def tasks_of(look: Look) -> list[TaskState]:
+    """Each task of the job, by its newest pod."""
+    found = []
+    for job in sorted(look.jobs, key=_role):
+        of_job: dict[int, list[Json]] = {}
+        for pod in sorted(look.pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
+            meta = pod["metadata"]
+            index = meta.get("annotations", {}).get(_INDEX, "")
+            if meta.get("labels", {}).get(JOB_NAME) == job["metadata"]["name"] and index.isdecimal():
+                of_job.setdefault(int(index), []).append(pod)
+        for index in range(_completions(job)):
+            pods = of_job.get(index, [])
+            found.append(_with_pods(job, index, pods, look) if pods else _without_pod(job, index))
+    return found
+
+
+def _with_pods(job: Json, index: int, pods: Sequence[Json], look: Look) -> TaskState:
+    pod = pods[-1]
+    phase, spec, status = pod["status"]["phase"], pod["spec"], pod["status"]
+    state: State = _STATES.get(phase, "waiting") if not _is_going(pod) else "stopped"
+    ended = _ended(pod)
+    why = ""
+    if state == "waiting":
+        why = _kept_by(pod, look.events) or look.why
+    elif state == "stopped":
+        why = "its pod is being deleted"
+    elif state == "failed":
+        why = f"exit status {ended['exitCode']}" if ended else str(status.get("message") or status.get("reason", ""))
+    since = (ended or {}).get("finishedAt") if state in ("done", "failed") else None
+    restarts = sum(one.get("restartCount", 0) for each in pods for one in each["status"].get("containerStatuses", ()))
+    limits = [one.get("resources", {}).get("limits", {}) for one in spec["containers"]]
+    return TaskState(
+        role=_role(job),
+        index=index,
+        state=state,
+        since=datetime.fromisoformat(since or status.get("startTime") or pod["metadata"]["creationTimestamp"]),
+        where=spec.get("nodeName", ""),
+        starts=sum(each["status"]["phase"] in _STATES for each in pods) + restarts,
+        gpus=("?",) * sum(int(one.get(words.GPU, 0)) for one in limits),
+        why=why,
+    )
+
+
+def _without_pod(job: Json, index: int) -> TaskState:
+    end = _condition(job)
+    since = datetime.fromisoformat(end["lastTransitionTime"]) if end else None
+    if _is_stopped(job):
+        return TaskState(_role(job), index, "stopped", since, why=job["metadata"]["annotations"][words.STEP_STOPPED])
+    if end is not None:
+        return TaskState(_role(job), index, "done" if end["type"] == "Complete" else "failed", since)
+    after = job["metadata"].get("annotations", {}).get(words.DEPENDS_ON, "") if _is_later(job) else ""
+    return TaskState(_role(job), index, "waiting", None, why=f"begins after {after}" if after else "has no pod yet")
+
+
+def _ended(pod: Json) -> Json | None:
+    """How its container has ended."""
+    states = [one.get("state", {}).get("terminated") for one in pod["status"].get("containerStatuses", ())]
+    return next(filter(None, states), None)
+
+
+def _role(job: Json) -> str:
+    return str(job["metadata"].get("labels", {}).get(words.ROLE) or job["metadata"]["name"])
 
 
 def _stage(look: Look) -> Stage:
@@ -103,7 +170,7 @@ def _due(jobs: Sequence[Json]) -> Iterator[Json]:
 
 def _names(jobs: Iterable[Json]) -> str:
     """Of their roles."""
-    return ", ".join(job["metadata"].get("labels", {}).get(words.ROLE) or job["metadata"]["name"] for job in jobs)
+    return ", ".join(map(_role, jobs))
 
 
 def _condition(job: Json) -> Json | None:

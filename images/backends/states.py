@@ -33,6 +33,25 @@ class RoleState:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskState:
+    """One task of a job."""
+
+    role: str
+    index: int
+    state: State
+    since: datetime | None
+    """``None`` where it has not been created."""
+    where: str = ""
+    """Its node, or its process of this machine."""
+    starts: int = 0
+    """How often its program was started."""
+    gpus: tuple[str, ...] = ()
+    """Their numbers where they are known, else so many times a question mark."""
+    why: str = ""
+    """What keeps it, or how it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """How far a job as a whole has come."""
 

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 from images import launcher
 
 _POLL: Final = 0.05
-TaskState = Literal["waiting", "running", "done", "failed", "ended"]
+Progress = Literal["waiting", "running", "done", "failed", "ended"]
 Outcome = Literal["running", "done", "failed", "stopped"]
 
 
@@ -33,7 +33,7 @@ class _Task:
     role: str
     index: int
     plan: dict[str, Any]
-    state: TaskState = "waiting"
+    state: Progress = "waiting"
     failures: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
@@ -53,6 +53,8 @@ class _Supervisor:
         self._tasks = [_Task(task["role"], task["index"], task) for task in self._plan["tasks"]]
         self._began = time.monotonic()
         self._written = ""
+        self._told: dict[str, dict[str, Any]] = {}
+        """Task -> what was written of it."""
         self._is_stopped = False
 
     def run(self) -> None:
@@ -153,7 +155,7 @@ class _Supervisor:
         mark.unlink(missing_ok=True)
 
     def _write(self, outcome: Outcome) -> None:
-        tasks = {task.name: {"state": task.state, "failures": task.failures} for task in self._tasks}
+        tasks = {task.name: self._said_of(task) for task in self._tasks}
         said = json.dumps({"state": outcome, "pid": os.getpid(), "tasks": tasks})
         if said == self._written:
             return
@@ -161,6 +163,14 @@ class _Supervisor:
         half = self._folder / ".status.json"
         half.write_text(json.dumps(json.loads(said) | {"since": datetime.now(UTC).isoformat()}))
         half.rename(self._folder / "status.json")
+
+    def _said_of(self, task: _Task) -> dict[str, Any]:
+        """With since when it is so."""
+        now = {"state": task.state, "failures": task.failures, "pid": task.process.pid if task.process else None}
+        before = self._told.get(task.name, {})
+        if any(before.get(key) != value for key, value in now.items()) or not before:
+            self._told[task.name] = now | {"since": datetime.now(UTC).isoformat()}
+        return self._told[task.name]
 
 
 def main(folder: Path) -> None:

@@ -119,6 +119,10 @@ def test_a_job_waits_runs_and_is_done_and_its_server_is_marked_to_end_with_it(pl
 
     admit(plane, "dgx")
     until(lambda: seen(kube)["ps"].state == "running", "the parameter server")
+    shown = CliRunner().invoke(jobs, ["show", "mnist", "--kubeconfig", str(plane.kubeconfig)], catch_exceptions=False)
+    tasks = [line.split() for line in shown.output.splitlines()[2:]]
+    assert sorted(words[:2] for words in tasks) == [["ps", "0"], ["worker", "0"], ["worker", "1"]], shown.output
+    assert all("dgx" in words for words in tasks), shown.output
     worker = until(lambda: (now := seen(kube)["worker"]).state == "done" and now, "the workers' success")
     assert (worker.succeeded, worker.running, worker.waiting, worker.gpus) == (2, 0, 0, 0)
     assert seen(kube)["ps"].state == "running"

@@ -149,6 +149,13 @@ def test_stop_ends_every_task_and_keeps_the_lines() -> None:
     until(lambda: typed("logs", "line", "--role", "ps").output, "the server's line")
     until(lambda: len(groups()) == 3, "three programs")
     programs = groups()
+    shown = typed("show", "line").output.splitlines()
+    assert shown[:2] == ["line: running: 3 of 3 tasks run", shown[1]]
+    assert [line.split()[:3] for line in shown[2:]] == [
+        ["worker", "0", "running"],
+        ["worker", "1", "running"],
+        ["ps", "0", "running"],
+    ]
     assert CliRunner().invoke(jobs, ["stop", "line"]).output == "stopped line\n"
     assert CliRunner().invoke(jobs, ["stop", "line"]).output == "line had ended already\n"
     assert not [pid for pid in programs if is_there(pid)]
@@ -165,6 +172,10 @@ def test_a_task_that_fails_is_started_again_and_its_attempts_are_all_in_the_log(
         "worker": ("failed", 3),
         "ps": ("failed", 0),
     }
+    shown = typed("show", "line").output.splitlines()
+    assert shown[0] == "line: ended: failed"
+    assert [line.split()[:3] for line in shown[2:]] == [["worker", "0", "failed"], ["ps", "0", "failed"]]
+    assert shown[2].split()[-3:] == ["failed", "3", "times"]
     again = "spillway: here worker 0 was started again"
     assert typed("logs", "line", "-f").output.splitlines() == ["tried", again, "tried", again, "tried"]
 

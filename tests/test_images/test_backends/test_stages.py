@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from autoscaler.model import labels as words
 from autoscaler.planner.explanation.explain import Coming
-from images.backends.stages import Look, stage_of
-from images.backends.states import Stage
+from images.backends.stages import JOB_NAME, Look, stage_of, tasks_of
+from images.backends.states import Stage, TaskState
 
 TWO = Coming(instance_type="g5.12xlarge", zone="us-east-1a", nodes=2, launched=0, usd_per_hour=11.344)
 
@@ -195,3 +197,87 @@ def test_many_nodes_and_many_reasons_are_told_in_short() -> None:
     detail = stage_of(Look([job(tasks=6)], [pod(n, node="n") for n in range(6)], events)).detail
     assert detail.startswith("0 of 6 tasks run; worker 0: reason 0; ")
     assert detail.endswith("worker 3: reason 3")
+
+
+# --- Each task --------------------------------------------------------------------------------------------------------
+
+MADE, BEGAN, OVER = (datetime(2026, 11, 21, 9, minute, tzinfo=UTC) for minute in (0, 5, 9))
+
+
+def task_pod(
+    name: str, index: int, phase: str = "Pending", node: str = "", *, made: datetime = MADE, **more: Any
+) -> Any:
+    """A pod of that Job with a container of two GPUs."""
+    one = pod(index, phase, node, **more)
+    one["metadata"] |= {"creationTimestamp": made.isoformat()}
+    one["metadata"]["labels"][JOB_NAME] = name
+    one["spec"]["containers"] = [{"resources": {"limits": {words.GPU: "2"}}}]
+    return one
+
+
+def task(index: int, **given: Any) -> TaskState:
+    """Of mnist-worker, which has no label that says its role; it waits since its pod was made."""
+    ordinary: dict[str, Any] = {"state": "waiting", "since": MADE, "gpus": ("?", "?")}
+    return TaskState(role="mnist-worker", index=index, **ordinary | given)
+
+
+RAN = {"startTime": BEGAN.isoformat()}
+
+
+@pytest.mark.parametrize(
+    ("one", "shown"),
+    [
+        (task_pod("mnist-worker", 0, **GATED), task(0, why="Scheduling is blocked")),
+        (task_pod("mnist-worker", 0), task(0, why="limits.gpus is reached")),
+        (task_pod("mnist-worker", 0, node="n", **STUCK), task(0, where="n", why="ImagePullBackOff: no such image")),
+        (
+            task_pod("mnist-worker", 0, "Running", "n", **RAN),
+            task(0, state="running", since=BEGAN, where="n", starts=1),
+        ),
+        (
+            task_pod("mnist-worker", 0, "Succeeded", "n", **RAN, **exited(0, OVER.isoformat())),
+            task(0, state="done", since=OVER, where="n", starts=1),
+        ),
+        (
+            task_pod("mnist-worker", 0, "Failed", "n", **RAN, **exited(3, OVER.isoformat())),
+            task(0, state="failed", since=OVER, where="n", starts=1, why="exit status 3"),
+        ),
+        (
+            task_pod("mnist-worker", 0, "Failed", "n", **RAN, reason="Evicted", message="low on memory"),
+            task(0, state="failed", since=BEGAN, where="n", starts=1, why="low on memory"),
+        ),
+        (
+            task_pod("mnist-worker", 0, "Running", "n", **RAN, going=True),
+            task(0, state="stopped", since=BEGAN, where="n", starts=1, why="its pod is being deleted"),
+        ),
+    ],
+)
+def test_a_task_is_shown_by_its_pod(one: dict[str, Any], shown: TaskState) -> None:
+    """Where it is and since when, and what keeps it or how it ended; not by pods of other Jobs."""
+    other = task_pod("mnist-ps", 0, "Running", "m", made=OVER)
+    assert tasks_of(Look([job(tasks=1)], [one, other], why="limits.gpus is reached")) == [shown]
+
+
+def test_a_task_that_was_started_again_is_shown_by_its_newest_pod() -> None:
+    """And counts all starts: pods, and containers that a kubelet started again."""
+    again = {"containerStatuses": [{"restartCount": 3, "state": {}}]}
+    second = task_pod("mnist-worker", 0, "Running", "m", made=OVER, **again)
+    first = task_pod("mnist-worker", 0, "Failed", "n")
+    (shown,) = tasks_of(Look([job(tasks=1)], [second, first]))
+    assert shown == task(0, state="running", since=OVER, where="m", starts=5)
+
+
+def test_tasks_without_a_pod_are_shown_by_their_job() -> None:
+    """Not made yet, ended, waiting for the step before, or never begun."""
+    nothing = replace(task(0), since=None, gpus=())
+    assert tasks_of(Look([job(tasks=2)])) == [replace(nothing, index=n, why="has no pod yet") for n in (0, 1)]
+    for end, state in (("Complete", "done"), ("Failed", "failed")):
+        over = job(tasks=1, end=end)
+        over["status"]["conditions"][0]["lastTransitionTime"] = OVER.isoformat()
+        assert tasks_of(Look([over])) == [replace(nothing, state=state, since=OVER)]
+    later = job(tasks=1)
+    later["metadata"]["annotations"] = {words.DEPENDS_ON: "prepare"}
+    later["spec"]["suspend"] = True
+    assert tasks_of(Look([later])) == [replace(nothing, why="begins after prepare")]
+    later["metadata"]["annotations"][words.STEP_STOPPED] = "prepare has failed"
+    assert tasks_of(Look([later])) == [replace(nothing, state="stopped", why="prepare has failed")]
