@@ -267,8 +267,7 @@ def _stores(own: _Own) -> Iterable[Statement]:
         own.arn("logs", f"log-group:{name}")
         for name in (f"/spillway/{own.cluster}/*", f"/aws/eks/{own.cluster}/cluster*")
     ]
-    of_logs = [one for one in _calls("cloudwatch.LogGroup") if one not in UNBOUND]
-    yield _allow("OwnLogs", of_logs, groups)
+    yield _allow("OwnLogs", _calls("cloudwatch.LogGroup"), groups)
     called = interruption_queue(own.cluster)
     of_queues = ["sqs:GetQueueAttributes", "sqs:GetQueueUrl", "sqs:ListQueueTags"]
     yield _allow("OwnQueue", [*of_queues, *_calls("sqs.Queue", "sqs.QueuePolicy")], own.arn("sqs", called))

@@ -163,6 +163,26 @@ def test_stop_ends_every_task_and_keeps_the_lines() -> None:
     assert typed("logs", "line", "--role", "ps").output == "ready\n"
 
 
+FIRST = """\
+name: first
+success: first
+roles:
+  worker: {count: 2, cpus: 0.1, memory: 64Mi, entry: [python3, -u, train.py]}
+"""
+
+
+def test_of_a_job_that_its_first_task_decides_no_other_ends_it() -> None:
+    """Task 1 ends at once; when task 0 has, one that still runs is ended."""
+    submitted(FIRST, "import os, time\nif os.environ['TASK_INDEX'] == '0': time.sleep(1.5); print('whole')")
+    ended("first")
+    assert typed("logs", "first").output == "whole\n"
+    assert {role: state.state for role, state in seen().items()} == {"worker": "done"}
+    local.delete(name="first")
+    submitted(FIRST, "import os, signal\nif os.environ['TASK_INDEX'] == '1': signal.pause()")
+    ended("first")
+    assert {role: state.state for role, state in seen().items()} == {"worker": "done"}
+
+
 def test_a_task_that_fails_is_started_again_and_its_attempts_are_all_in_the_log() -> None:
     """Until the restarts are used up; then the job has failed, and its server ends."""
     fails = "import os, signal\nif os.environ['TASK_ROLE'] == 'ps': signal.pause()\nprint('tried'); raise SystemExit(1)"

@@ -105,6 +105,8 @@ def test_the_page_stands_alone_and_shows_everything() -> None:
     text = page(run(halted="c: unhealthy"), [run(), {"at": "2026-01-01", "counts": {}, "damaged": True}])
     for shown in ("no route to host", "it is held", "containerd-restart", "The rollout is halted", "damaged record"):
         assert shown in text
+    assert "</div>Config containerd-restart<code>w</code>" in text
+    assert "</div>Service <code>s</code>" in text
     assert "&lt;b&gt;old&lt;/b&gt;" in text
     assert "<summary><code>-&lt;b&gt;old&lt;/b&gt;</code></summary>" in text  # the first line that differs
     assert "<tr><th>Machine</th><th>kernel</th></tr>" in text

@@ -13,7 +13,7 @@ import pytest
 import stacks
 from stacks.aws.boundary import boundary_of
 from stacks.release.deployer_calls import WRITES
-from stacks.release.deployer_iam import LIMIT, MOST_POLICIES, deployer_rights, main
+from stacks.release.deployer_iam import LIMIT, MOST_POLICIES, UNBOUND, deployer_rights, main
 from tests.fakes.aws_services.validation.iam import check_iam, rights_of
 from tests.rights import ACCOUNT, Asked, is_allowed
 
@@ -186,3 +186,16 @@ def test_rights_of_another_checkout_are_not_written(
     assert main(["lab", "us-east-1", str(tmp_path)]) == 2
     assert f"main names the code in {tmp_path}/stacks" in capsys.readouterr().err
     assert [one.name for one in tmp_path.iterdir()] == ["Pulumi.yaml"]
+
+
+def test_what_cannot_be_narrowed_is_allowed_once_with_the_reason() -> None:
+    """A statement that names resources gives none of it: it would read as if it were narrowed."""
+    statements = [
+        statement
+        for one in deployer_rights(cluster="lab", region="us-east-1").values()
+        for statement in one["Statement"]
+        if statement["Effect"] == "Allow"
+    ]
+    given = [(action, statement["Resource"]) for statement in statements for action in statement["Action"]]
+    assert {action: where for action, where in given if action in UNBOUND} == dict.fromkeys(UNBOUND, "*")
+    assert sum(action in UNBOUND for action, _ in given) == len(UNBOUND)
