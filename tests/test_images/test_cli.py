@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.shell_completion import BashComplete
 from click.testing import CliRunner, Result
 
 from autoscaler.model.errors import BadInput
@@ -17,6 +18,7 @@ from images.job_files import read_job
 from images.job_roles import Role
 from images.jobs import Job
 from images.renderers import RENDERERS
+from spillway import cli
 from tests.test_images.test_jobs import EXAMPLES, GOOD
 
 
@@ -147,3 +149,17 @@ def test_each_template_is_told_in_a_whole_sentence() -> None:
     """The list shows the first line of a file's comment alone."""
     told = [line for line in typed("templates").stdout.splitlines() if not line.startswith(" ")]
     assert [line for line in told if not line.endswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "offered"),
+    [
+        (["jobs"], "sh", ["show"]),
+        (["jobs", "init"], "parameter-server", ["parameter-server", "parameter-server-host-network"]),
+        (["jobs", "render", "job.yaml", "--to"], "tf", ["tfjob"]),
+    ],
+)
+def test_a_shell_completes_commands_templates_and_targets(words: list[str], begun: str, offered: list[str]) -> None:
+    """By click's own protocol, as the page says."""
+    shell = BashComplete(cli, {}, "spillway", "_SPILLWAY_COMPLETE")
+    assert [one.value for one in shell.get_completions(words, begun)] == offered
