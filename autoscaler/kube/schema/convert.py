@@ -402,11 +402,14 @@ def _host_ports(spec: PodSpec) -> frozenset[tuple[str, int]]:
 
 
 def _completed(raw: PodJson) -> bool:
-    """The phase is withheld until nothing of the pod is left: https://github.com/kubernetes/kubernetes/pull/108366."""
-    status = raw.status
-    if status.phase != "Running" or len(status.container_statuses) < len(raw.spec.containers):
-        return status.phase == "Succeeded"
-    return all(one.state.terminated and one.state.terminated.exit_code == 0 for one in status.container_statuses)
+    """The phase is withheld until nothing of the pod is left: https://github.com/kubernetes/kubernetes/pull/108366.
+
+    Until then it is the one before, also ``Pending`` where the programs have ended within a second.
+    """
+    if raw.status.phase in ("Succeeded", "Failed"):
+        return raw.status.phase == "Succeeded"
+    ends = [one.state.terminated for one in raw.status.container_statuses]
+    return 0 < len(raw.spec.containers) <= len(ends) and all(end and end.exit_code == 0 for end in ends)
 
 
 def _unschedulable(status: PodStatus) -> str:

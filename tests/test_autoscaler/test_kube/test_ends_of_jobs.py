@@ -109,7 +109,9 @@ def test_a_step_begins_when_each_task_before_it_has_ended_well() -> None:
     assert flow.left == ("prepare",)
     flow.pod("p0", 0, ENDED)
     assert flow.left == ()
-    flow.pod("p0", 0, ENDED, phase="Succeeded")
+    flow.pod("p0", 0, phase="Succeeded")
+    assert flow.left == ()
+    flow.pod("p0", 0, ENDED, phase="Pending")  # it ended before it was seen to run
     assert flow.left == ()
 
 
@@ -120,6 +122,7 @@ def test_a_step_begins_when_each_task_before_it_has_ended_well() -> None:
         ((ENDED, RUNS), {"containers": 2}),
         ((ENDED,), {"containers": 2}),
         ((), {}),
+        ((), {"containers": 0}),
         ((ENDED,), {"phase": "Failed"}),
         ((ENDED,), {"uid": "of a Job of that name before"}),
     ],
