@@ -100,6 +100,7 @@ class _Replica:
         self._log.hears = Notifier(self._messenger, policy=policy, acts=self._lease.is_mine).hear
         self._parties = Parties.of(self._kube, self._store, policy(), settings.namespace, warn=self._report.note)
         self._groups = GroupWatch(ec2=self._parties.ec2, store=self._store, outage=self._report.outage)
+        self._dcgm = self._made_dcgm()
         self._watches = self._made_watches()
         self._policies.on_change(self._parties.ec2.obey)
         self._policies.on_change(lambda _policy: self._groups.soon())
@@ -179,13 +180,17 @@ class _Replica:
                 outage=outage,
                 note=self._report.note,
             ),
-            DcgmExporterWatch(
-                self._kube,
-                self._store,
-                policy=self._policies.current,
-                acts=lambda: lease.is_mine() or settings.dry_run,
-                outage=outage,
-            ),
+            self._dcgm,
+        )
+
+    def _made_dcgm(self) -> DcgmExporterWatch:
+        """The thread that follows the use and the errors of GPUs."""
+        return DcgmExporterWatch(
+            self._kube,
+            self._store,
+            policy=self._policies.current,
+            acts=lambda: self._lease.is_mine() or self._settings.dry_run,
+            outage=self._report.outage,
         )
 
     def _made_loop(self) -> Loop:
@@ -206,7 +211,9 @@ class _Replica:
     def _open_door(self) -> None:
         """Serve metrics, health, status and, under a path that only the lease names, the answers of ``explain``."""
         known_for = partial(self._store.known_for, seconds=_LISTED_WITHIN)
-        found = answers_of(lambda: self._loop.last, self._settings.record, known_for)
+        found = answers_of(
+            lambda: self._loop.last, self._settings.record, known_for=known_for, devices=self._dcgm.devices
+        )
         answers: dict[str, Answer] = {
             "status": lambda _question: self._status(),
             **{f"{self._secret}/{name}": answer for name, answer in found.items()},

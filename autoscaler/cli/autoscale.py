@@ -317,16 +317,25 @@ _explain("group", is_namespaced=False, says="Say why no node of the group NAME i
 @click.command()
 @kubeconfig_option
 @_namespace
+@click.option("--devices", is_flag=True, help="A line for each GPU, as the DCGM exporter tells of them.")
 @click.option("--json", "wants_json", is_flag=True, help="For programs.")
-def gpus(*, kubeconfig: Path | None, namespace: str, wants_json: bool) -> None:
+def gpus(*, kubeconfig: Path | None, namespace: str, devices: bool, wants_json: bool) -> None:
     """Which GPUs exist or are on their way, which jobs hold them, how long they have idled, and what they cost."""
     from rich.console import Console  # noqa: PLC0415
 
     from autoscaler.kube.client import Kube, Refused  # noqa: PLC0415
     from autoscaler.model.errors import Unavailable  # noqa: PLC0415
+    from autoscaler.views import gpu_devices  # noqa: PLC0415
     from autoscaler.views.gpus import as_json, read_gpus, show  # noqa: PLC0415
 
     try:
+        if devices:
+            each = gpu_devices.read_devices(Kube.connect(kubeconfig), namespace=namespace)
+            if wants_json:
+                click.echo(gpu_devices.as_json(each))
+            else:
+                gpu_devices.show_devices(each, console=Console())
+            return
         found, unsaid = read_gpus(Kube.connect(kubeconfig), namespace=namespace)
     except Refused as refused:
         raise Unavailable(f"the API server refuses: {refused}") from None

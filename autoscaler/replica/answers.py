@@ -12,6 +12,7 @@ import msgspec
 
 from autoscaler.model.cluster import Cluster, Namespaces, Pod
 from autoscaler.model.errors import BadInput, Unavailable
+from autoscaler.model.gpu_devices import GpuDevice
 from autoscaler.model.volumes import Storage
 from autoscaler.planner.explanation.explain import KINDS, changes_for, coming, explain
 from autoscaler.planner.explanation.overview import overview
@@ -26,14 +27,18 @@ KnownFor = Callable[[Sequence[Pod]], tuple[Storage | None, Namespaces | None]]
 """What there is of that which pods ask about that are not there yet. Raises ``Unavailable``."""
 
 
-def answers_of(last: Last, record: Path | None, known_for: KnownFor) -> Mapping[str, Answer]:
+def answers_of(
+    last: Last, record: Path | None, *, known_for: KnownFor, devices: Callable[[], tuple[GpuDevice, ...] | None]
+) -> Mapping[str, Answer]:
     """By name. All raise ``BadInput`` for a wrong question, ``Unavailable`` where nothing was decided yet.
 
-    ``record``: the folder in which earlier decisions are found, where one is kept.
+    ``record``: the folder in which earlier decisions are found, where one is kept. ``devices``: what exporters tell of
+    GPUs; ``None`` where none is asked.
     """
     return {
         "explain": lambda question: _explained(last, record, question),
         "top": lambda _question: _overview(_decided(last)),
+        "gpus": lambda _question: msgspec.to_builtins(devices()),
         "whatif": lambda question: _what_if(_decided(last), question, known_for),
         "impossible": lambda question: _impossible(_decided(last), question, known_for),
     }

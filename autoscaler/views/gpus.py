@@ -103,9 +103,14 @@ class GpuPod(Json, frozen=True):
 
     def holder(self) -> str:
         """``namespace/job``, or the pod itself."""
-        labels, owner = self.metadata.labels, self.metadata.owner()
-        job = next((labels[key] for key in _JOB_LABELS if key in labels), owner.name if owner else self.metadata.name)
-        return f"{self.metadata.namespace}/{job}"
+        return job_of(self.metadata)
+
+
+def job_of(meta: Meta) -> str:
+    """``namespace/job`` of a pod, or the pod itself."""
+    labels, owner = meta.labels, meta.owner()
+    job = next((labels[key] for key in _JOB_LABELS if key in labels), owner.name if owner else meta.name)
+    return f"{meta.namespace}/{job}"
 
 
 def read_gpus(kube: Kube, *, namespace: str = words.NAMESPACE) -> tuple[tuple[GpuNode, ...], str]:

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
@@ -26,6 +26,7 @@ from autoscaler.kube.client import Kube, Refused, reason_of
 from autoscaler.kube.schema.core import Json, Meta
 from autoscaler.model.cluster import GpuHealth, GpuUse
 from autoscaler.model.errors import Unavailable
+from autoscaler.model.gpu_devices import GpuDevice
 
 EVERY: Final = 30.0
 """Seconds between two rounds: the exporter itself collects as often."""
@@ -97,24 +98,31 @@ class Answer:
     """How much each pod uses its busiest GPU, to a percent."""
     errors: str
     """In words, by the number of the GPU; empty: none."""
+    devices: tuple[GpuDevice, ...] = ()
 
 
 def read_metrics(text: str, *, node: str, xids: Collection[int]) -> Answer:
     """What an exporter's text says. ``xids``: those that are a fault of the GPU, not of a program."""
     busiest: dict[str, float] = {}
     errors: list[tuple[int, str]] = []
+    devices: list[GpuDevice] = []
     for line in _LINE.finditer(text):
         field, value, labels = line["field"], float(line["value"]), dict(_LABEL.findall(line["labels"]))
-        if field == _USE and labels.get("pod") and labels.get("namespace"):
-            key = f"{labels['namespace']}/{labels['pod']}"
-            busiest[key] = max(busiest.get(key, 0.0), min(1.0, round(value) / 100))
+        use = min(1.0, round(value) / 100)
+        key = f"{labels['namespace']}/{labels['pod']}" if labels.get("pod") and labels.get("namespace") else ""
+        number = int(labels["gpu"]) if labels.get("gpu", "").isdecimal() else None
+        if field == _USE and key:
+            busiest[key] = max(busiest.get(key, 0.0), use)
+        if field == _USE and number is not None:
+            devices.append(GpuDevice(node, number, labels.get("UUID", ""), key, labels.get("container", ""), use))
         what = f"Xid {value:.0f}" if field == _XID and value in xids else ""
         what = what or (_ERRORS.get(field, "") if 0 < value < _BLANK else "")
-        if what and labels.get("gpu", "").isdecimal():
-            errors.append((int(labels["gpu"]), what))
+        if what and number is not None:
+            errors.append((number, what))
     return Answer(
         uses=tuple(GpuUse(pod, node, share) for pod, share in busiest.items()),
         errors="; ".join(f"GPU {number}: {what}" for number, what in sorted(set(errors))),
+        devices=tuple(sorted(devices, key=lambda one: (one.number, one.pod))),
     )
 
 
@@ -149,6 +157,7 @@ class DcgmExporterWatch:
         """By node."""
         self._is_told = False
         """The store knows of a round."""
+        self._devices: tuple[GpuDevice, ...] | None = None
         self._stopping = threading.Event()
         self._http = urllib3.PoolManager(retries=False, timeout=_WITHIN, maxsize=_AT_ONCE)
 
@@ -168,8 +177,13 @@ class DcgmExporterWatch:
                 self.ask()
             elif self._is_told:
                 self._known.clear()
+                self._devices = None
                 self._tell((), None)
             self._stopping.wait(self._every if is_wanted else _OFF)
+
+    def devices(self) -> tuple[GpuDevice, ...] | None:
+        """Each GPU of which exporters told in the last round; ``None`` where none was made."""
+        return self._devices
 
     def ask(self) -> None:
         """One round. What does not answer is told, and counts as it was for some minutes."""
@@ -195,12 +209,23 @@ class DcgmExporterWatch:
                 since = before.since if before is not None and is_as_before else now
                 self._known[one.spec.node_name] = _Known(now, answer, since)
         self._known = {node: one for node, one in self._known.items() if now < one.at + _STALE}
+        self._devices = self._with_idleness(now)
         uses = [use for one in self._known.values() for use in one.answer.uses]
         health = [GpuHealth(node, one.answer.errors, one.since) for node, one in self._known.items()]
         silent_long = {one.spec.node_name for one in exporters} - self._known.keys()
         self._tell(
             uses if policy.idle_gpus.enabled else (),
             [*health, *(GpuHealth(node, None) for node in silent_long)] if policy.faults.dcgm else None,
+        )
+
+    def _with_idleness(self, now: datetime) -> tuple[GpuDevice, ...]:
+        before = {(one.node, one.number, one.pod): one.idle_since for one in self._devices or ()}
+        return tuple(
+            device
+            if device.use
+            else replace(device, idle_since=before.get((device.node, device.number, device.pod)) or now)
+            for _, one in sorted(self._known.items())
+            for device in one.answer.devices
         )
 
     def _tell(self, uses: Sequence[GpuUse], health: Sequence[GpuHealth] | None) -> None:

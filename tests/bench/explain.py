@@ -49,7 +49,7 @@ def explain(*, nodes: int, pods: int) -> Iterator[Figure]:
     door.open(
         metrics=metrics,
         why_not_alive=lambda: "",
-        answers=answers_of(lambda: loop.last, record=None, known_for=lambda _pods: (None, None)),
+        answers=answers_of(lambda: loop.last, record=None, known_for=lambda _pods: (None, None), devices=lambda: None),
     )
     for what in ("pod/team/big-worker-0", "job/team/big", f"node/{loop.node}", "group/gpu-a100"):
         taken = []

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from autoscaler.cli.autoscale import gpus
 from autoscaler.model import labels as words
 from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
 from tests.fakes.dcgm_exporter import Gpu, dcgm_exporter
@@ -48,6 +50,14 @@ def test_a_notebook_that_does_not_use_its_gpu_is_told_and_freed(plane: Plane, tm
                 # An eviction is logged once the API server has answered: the pod is gone a moment before.
                 until(lambda: "evict default/notebook to free GPUs" in brain.texts(), told=brain.texts)
                 until(lambda: _is_closed(kube, "ill"), told=brain.texts)
+                shown = CliRunner().invoke(gpus, ["--devices", "--kubeconfig", str(plane.kubeconfig)])
+                assert shown.exit_code == 0, shown.output
+                lines = [line.split() for line in shown.output.splitlines()]
+                assert [words[:5] for words in lines[1:3]] == [
+                    ["ill", "0", "-", "-", "0%"],
+                    ["ill", "1", "-", "-", "0%"],
+                ]
+                assert ["lab", "1", "0", "default/trains", "trains", "88%", "-", "-"] in lines, shown.output
                 assert brain.stop() == 0
                 said = brain.texts()
     assert "default/notebook: 1 GPU held and used less than 5% since" in said

@@ -110,7 +110,7 @@ def deciding(**given: Any) -> Any:
 
 def answering(loop: Any, record: Path | None = None) -> Mapping[str, answers.Answer]:
     """What a replica with that loop answers."""
-    return answers.answers_of(lambda: loop.last, record, lambda _pods: (None, None))
+    return answers.answers_of(lambda: loop.last, record, known_for=lambda _pods: (None, None), devices=lambda: None)
 
 
 def test_the_acting_replica_says_why(tmp_path: Path) -> None:
@@ -174,7 +174,9 @@ def test_volumes_that_no_pod_has_asked_about_so_far_are_looked_up_for_a_job_that
             asked_for.append([pod.name for pod in pods])
             return storage, None
 
-        found = answers.answers_of(lambda: loop.last, None, known_for)[name](Question(body=to_json(asks)))
+        found = answers.answers_of(lambda: loop.last, None, known_for=known_for, devices=lambda: None)[name](
+            Question(body=to_json(asks))
+        )
         return [one["because"] for one in (found["waiting"] if name == "whatif" else found)]
 
     for name in ("whatif", "impossible"):

@@ -44,6 +44,18 @@ def test_the_busiest_gpu_of_a_pod_counts_and_those_of_none_do_not() -> None:
     assert found.errors == ""
 
 
+def test_each_gpu_is_told_with_the_pod_that_holds_it() -> None:
+    """Those that several pods share once for each; in order of their numbers."""
+    gpus = [Gpu(3, 3, "team", "train"), Gpu(0, 97), Gpu(3, 0, "team", "also")]
+    found = read_metrics(as_text(gpus), node="lab", xids=XIDS).devices
+    assert [(one.number, one.pod, one.container, one.use) for one in found] == [
+        (0, "", "", 0.97),
+        (3, "team/also", "main", 0.0),
+        (3, "team/train", "main", 0.03),
+    ]
+    assert {(one.node, one.uuid[:4], one.idle_since) for one in found} == {("lab", "GPU-", None)}
+
+
 @pytest.mark.parametrize(
     ("gpus", "errors"),
     [
@@ -128,6 +140,23 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         )
         yield made
         kube.close()
+
+
+def test_a_gpu_is_idle_since_it_was_first_seen_so(bench: Bench) -> None:
+    """Until it does something, or another pod holds it; nothing is known while none is asked."""
+    assert bench.watch.devices() is None
+
+    def idle(*gpus: Gpu, minutes: int) -> list[timedelta | None]:
+        bench.exporter.gpus, bench.later[0] = gpus, timedelta(minutes=minutes)
+        bench.watch.ask()
+        found = bench.watch.devices()
+        assert found is not None
+        return [one.idle_since - NOW if one.idle_since else None for one in found]
+
+    first, second = timedelta(0), timedelta(minutes=1)
+    assert idle(Gpu(0, 0), Gpu(1, 5, "team", "a"), minutes=0) == [first, None]
+    assert idle(Gpu(0, 0), Gpu(1, 0, "team", "a"), minutes=1) == [first, second]
+    assert idle(Gpu(0, 9), Gpu(1, 0, "team", "b"), minutes=2) == [None, timedelta(minutes=2)]
 
 
 def test_the_exporter_of_each_node_is_asked_by_the_policys_selector(bench: Bench) -> None:
