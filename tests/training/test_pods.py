@@ -32,6 +32,7 @@ from tests.live.lab import Lab, digest_of, lab, spillway
 from tests.live.machines import Bench, Host
 from tests.live.prometheus import asked, programs, prometheus
 from tests.training.cluster_dns import cluster_dns
+from tests.training.device_plugin import device_plugin
 from tests.training.image import AUTOSCALER, IMAGE, autoscaler_archive, image_archive
 from tests.training.line import PARAMETER_SERVER, SMALL, fitted, params
 from tests.training.release import Released, released
@@ -195,21 +196,63 @@ def test_a_function_of_a_prompt_runs_in_pods_that_the_autoscaler_lets_in(
 
 @pytest.fixture
 def gpus(site: Site) -> Iterator[None]:
-    """GPUs that the machine's kubelet says it has; no device plugin stands behind them."""
-    path = "/status/capacity/" + words.GPU.replace("/", "~1")
+    """GPUs that the machine's kubelet gives out: device nodes, by a stand-in for NVIDIA's plugin."""
 
-    def patch(operation: dict[str, str]) -> None:
-        site.ground.kube.send("PATCH", "/api/v1/nodes/box/status", [operation], content="application/json-patch+json")
+    def offered() -> int:
+        return int(site.ground.kube.get("/api/v1/nodes/box")["status"]["allocatable"].get(words.GPU, "0"))
 
-    def offered() -> str | None:
-        found: str | None = site.ground.kube.get("/api/v1/nodes/box")["status"]["allocatable"].get(words.GPU)
-        return found
+    with device_plugin(site.host, resource=words.GPU, gpus=GPUS):
+        until(lambda: offered() == GPUS)
+        yield
+    until(lambda: not offered())
 
-    patch({"op": "add", "path": path, "value": str(GPUS)})
-    until(lambda: offered() == str(GPUS))
-    yield
-    patch({"op": "remove", "path": path})
-    until(lambda: offered() is None)
+
+ONE_GPU: Final = f"""\
+name: ${{name}}
+params: {{name: {{default: one}}, gpus: {{type: int, default: 1}}}}
+roles:
+  worker:
+    cpus: 0.1
+    memory: 64Mi
+    gpus: ${{gpus}}
+    image: {IMAGE}
+    restart: never
+    entry: [sh, -c, "cd /dev; echo $(ls -d nvidia*) of $NVIDIA_VISIBLE_DEVICES; sleep 600"]
+"""
+
+
+@pytest.mark.usefixtures("gpus")
+def test_jobs_beside_each_other_on_one_machine_have_gpus_of_their_own(
+    site: Site, brain: Autoscaler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By count, never whole machines: each container sees the device nodes that it was given, and no other."""
+    monkeypatch.chdir(tmp_path)
+    Path("one.yaml").write_text(ONE_GPU)
+    until(lambda: leads(site), told=brain.texts)
+    names = {"one": 1, "another": 1, "two": 2}
+    for name, count in names.items():
+        site.typed("submit", "one.yaml", "-p", f"name={name}", "-p", f"gpus={count}")
+
+    def said(name: str) -> str:
+        pods = site.pods(name)
+        lines = site.typed("logs", name).splitlines() if pods and pods[0]["status"]["phase"] == "Running" else []
+        return next((line for line in lines if line.startswith("nvidia")), "")
+
+    try:
+        seen = {
+            name: until(
+                lambda name=name: said(name), within=120, told=lambda name=name: brain.texts() + site.seen(name)
+            )
+            for name in names
+        }
+    finally:
+        for name in names:
+            site.typed("delete", name)
+    given = {name: [f"nvidia{number}" for number in sorted(line.split()[-1].split(","))] for name, line in seen.items()}
+    assert {name: line.split(" of ")[0].split() for name, line in seen.items()} == given
+    assert {name: len(nodes) for name, nodes in given.items()} == names
+    assert sorted(node for nodes in given.values() for node in nodes) == [f"nvidia{number}" for number in range(GPUS)]
+    until(lambda: not any(map(site.pods, names)), within=120)
 
 
 @pytest.mark.usefixtures("gpus")
