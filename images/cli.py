@@ -258,13 +258,14 @@ def _stages(job: str, backend: str, namespace: str, autoscaler: str, kubeconfig:
 
 @jobs.command(name="list")
 @click.option("-n", "--namespace", help="Default: all.")
+@click.option("--from", "place", help="Jobs of whatever backend, by what their launchers keep: `logs` of their files.")
 @_backend
 @_kubeconfig
-def list_(namespace: str | None, backend: str, kubeconfig: Path | None) -> None:
+def list_(namespace: str | None, place: str | None, backend: str, kubeconfig: Path | None) -> None:
     """Show every job, by role."""
     from rich.table import Table  # noqa: PLC0415
 
-    found = _states(backend, namespace, kubeconfig)
+    found = _states(backend, namespace, kubeconfig, place=place)
     if not found:
         click.echo("no jobs; `spillway jobs templates` shows what there is to start from")
         return
@@ -322,7 +323,11 @@ def _shown(
     return in_cluster(_kube(kubeconfig), namespace=namespace, name=job, autoscaler=autoscaler)
 
 
-def _states(backend: str, namespace: str | None, kubeconfig: Path | None) -> list[RoleState]:
+def _states(backend: str, namespace: str | None, kubeconfig: Path | None, *, place: str | None) -> list[RoleState]:
+    if place:
+        from images.backends.kept import states as kept  # noqa: PLC0415
+
+        return kept(place=place)
     if backend == "local":
         from images.backends.local import states  # noqa: PLC0415
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,55 @@ def test_a_task_s_lines_are_those_of_the_last_run_in_order(place: str) -> None:
     found = list(kept.lines(place=place, job="j", role="worker", index=0))
     assert found == ["one", "two words", AGAIN, "again", AGAIN, "three"]
     assert list(kept.lines(place=place, job="j", role="worker", index=10)) == ["ten"]
+
+
+RAN = {
+    "train/7/exits/worker-0": '{"status": 1, "at": "2026-11-21T09:00:00+00:00"}',
+    "train/8/logs/worker-0.0.log": "1 t done\n",
+    "train/8/logs/worker-1.0.log": "1 t done\n",
+    "train/8/logs/ps-0.0.log": "1 t serves\n",
+    "train/8/logs/board-0.0.log": "1 t serves\n",
+    "train/8/exits/board-0": '{"status": 143, "at": "2026-11-21T09:06:00+00:00"}',
+    "train/8/exits/worker-0": '{"status": 0, "at": "2026-11-21T09:05:00.250+00:00"}',
+    "train/8/exits/worker-1": '{"status": 3, "at": "2026-11-21T09:04:00+00:00"}',
+    "serve/20261121T090000Z/logs/web-front-0.0.log": "1 t up\n",
+    "serve/20261121T090000Z/exits/web-front-0": '{"status": 0, "at": "2026-11-21T09:07:00+00:00"}',
+}
+"""Of two jobs by different backends; one was submitted twice, and a server of it has not ended."""
+
+
+@pytest.mark.parametrize("kind", ["directory", "bucket"])
+def test_jobs_of_whatever_backend_are_listed_by_what_was_kept(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By role, of the run that was submitted last: how their tasks have ended, and when."""
+    began = datetime(2026, 11, 21, 9, tzinfo=UTC)
+    if kind == "bucket":
+        bucket = Bucket("some/")
+        bucket.files = {f"some/{name}": text for name, text in RAN.items()}
+        bucket.modified = dict.fromkeys(bucket.files, began)
+        monkeypatch.setattr(boto3, "client", lambda _service: bucket)
+        found = kept.states(place="s3://b/some")
+    else:
+        for name, text in RAN.items():
+            file = tmp_path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            os.utime(file, times=(began.timestamp(), began.timestamp()))
+        (tmp_path / "train" / "8" / "exits" / ".worker-2.half").write_text("{")
+        found = kept.states(place=str(tmp_path))
+    assert [(one.job, one.role, one.state, one.running, one.succeeded, one.failed) for one in found] == [
+        ("serve", "web-front", "done", 0, 1, 0),
+        ("train", "board", "stopped", 0, 0, 0),
+        ("train", "ps", "running", 1, 0, 0),
+        ("train", "worker", "failed", 0, 1, 1),
+    ]
+    assert [one.since - began for one in found] == [
+        timedelta(minutes=7),
+        timedelta(minutes=6),
+        timedelta(0),
+        timedelta(minutes=5, milliseconds=250),
+    ]
 
 
 def test_a_task_or_job_of_which_nothing_is_kept_is_named(place: str) -> None:
