@@ -1,4 +1,4 @@
-"""Each GPU: who holds it, as which of its own, and what it costs."""
+"""Each GPU: which pod holds it, as which of its own, and what it costs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DEVICES = (
 
 
 def test_the_numbers_of_a_container_begin_at_0_on_each_machine() -> None:
-    """In the order of the machine's own; who holds none has none."""
+    """In the order of the machine's own; one that no pod holds has none."""
     found = devices_of(reversed(DEVICES), PODS, {"lab": 2.5})
     assert [(one.node, one.number, one.in_container, one.holder, one.task) for one in found] == [
         ("lab", 0, 0, "team/plain", "plain"),
