@@ -154,15 +154,16 @@ class Store:
     def cluster(self, now: datetime) -> Cluster:
         """One frozen look at everything."""
         with self._changed:
+            jobs = self._objects.get(JOBS.name, {})
             return Cluster(
                 seen_at=now,
                 pods=self._pods(),
                 nodes=self._all_nodes(),
                 groups=tuple((self._groups or {}).values()),
                 daemon_sets=self._all(DAEMON_SETS),
-                lingering=ends_of_jobs.lingering(self._objects.get(JOBS.name, {})),
-                workflow_steps=ends_of_jobs.waiting_steps(self._objects.get(JOBS.name, {}), self._completed),
-                early_steps=ends_of_jobs.early_steps(self._objects.get(JOBS.name, {})),
+                lingering=ends_of_jobs.lingering(jobs),
+                workflow_steps=ends_of_jobs.waiting_steps(jobs, self._completed),
+                early_steps=ends_of_jobs.early_steps(jobs),
                 gang_sizes=self._gang_sizes(),
                 may_nominate=self._may_nominate,
                 storage=self._all_of_storage(),

@@ -21,9 +21,8 @@ from autoscaler.kube.schema.core import Json, Meta
 from autoscaler.model import labels as words
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.gpu_devices import GpuDevice
-from autoscaler.planner.explanation.overview import Overview
 from autoscaler.replica.acting_replica import ask_acting
-from autoscaler.views.gpus import job_of, span
+from autoscaler.views.gpus import acting_overview, job_of, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def read_devices(kube: Kube, *, namespace: str = words.NAMESPACE) -> tuple[HeldD
             "the autoscaler that acts asks no DCGM exporter, and nothing else tells which pod holds which GPU: "
             "set idle_gpus.enabled or faults.dcgm in the policy"
         )
-    seen = msgspec.convert(ask_acting(kube, "top", namespace=namespace), Overview, strict=False)
+    seen = acting_overview(kube, namespace=namespace)
     decode = msgspec.json.Decoder(_Pod).decode
     pods = [decode(raw).metadata for raws, _ in kube.pages("/api/v1/pods") for raw in raws]
     return devices_of(

@@ -120,10 +120,15 @@ def read_gpus(kube: Kube, *, namespace: str = words.NAMESPACE) -> tuple[tuple[Gp
     """
     there = _read_gpus(kube)
     try:
-        seen = msgspec.convert(ask_acting(kube, "top", namespace=namespace), Overview, strict=False)
+        seen = acting_overview(kube, namespace=namespace)
     except Unavailable as silent:
         return there, f"{silent}; states are as the API server shows them"
     return with_states(there, seen.nodes), ""
+
+
+def acting_overview(kube: Kube, *, namespace: str) -> Overview:
+    """What the replica that acts saw last. Raises ``Unavailable`` where none acts or answers."""
+    return msgspec.convert(ask_acting(kube, "top", namespace=namespace), Overview, strict=False)
 
 
 def with_states(there: Iterable[GpuNode], lines: Iterable[NodeLine]) -> tuple[GpuNode, ...]:

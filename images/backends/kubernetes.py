@@ -14,6 +14,7 @@ from autoscaler.kube.client import Kube, Refused
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
 from images.backends import kept
+from images.backends.stages import gpus_of
 from images.backends.states import Outcome, RoleState, State, tasks_in_words
 from images.jobs import Job
 from images.renderers.kubernetes import render
@@ -29,7 +30,6 @@ _APIS: Final[Mapping[str, str]] = {
 }
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 _UNENDED: Final = ("Pending", "Running")
-_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _FAKE: Final = "kwok.x-k8s.io/node"
 _PATIENCE: Final = 30.0
 """Seconds until a deletion that is still going on is left to itself."""
@@ -187,7 +187,7 @@ def _state(job: Json, pods: list[Json]) -> RoleState:
         running=len(running),
         succeeded=status.get("succeeded", 0),
         failed=status.get("failed", 0),
-        gpus=sum(map(_gpus, running)),
+        gpus=sum(map(gpus_of, running)),
         state=state,
         since=datetime.fromisoformat(since),
     )
@@ -221,11 +221,6 @@ def _started(pod: Mapping[str, Any]) -> str:
     return str(pod["status"].get("startTime") or _created(pod))
 
 
-def _gpus(pod: Mapping[str, Any]) -> int:
-    containers = pod["spec"]["containers"]
-    return sum(int(one.get("resources", {}).get("limits", {}).get(words.GPU, 0)) for one in containers)
-
-
 def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow: bool = False) -> Iterator[str]:
     """Lines of one task, of all its attempts; to ``follow``, of the newest alone.
 
@@ -233,7 +228,7 @@ def logs(kube: Kube, *, namespace: str, name: str, role: str, index: int, follow
     there is no such task or its newest pod has not started, ``Unavailable`` where it cannot be read.
     """
     found = _items(kube, _path("Pod", namespace), f"{words.JOB}={name},{words.ROLE}={role}")
-    pods = [pod for pod in found if pod["metadata"].get("annotations", {}).get(_INDEX) == str(index)]
+    pods = [pod for pod in found if pod["metadata"].get("annotations", {}).get(words.COMPLETION_INDEX) == str(index)]
     pods.sort(key=_created)
     place = ""
     with contextlib.suppress(*(BadInput, Unavailable) if pods else ()):  # of pods there is more to tell than that
@@ -280,7 +275,7 @@ def _log(kube: Kube, pod: Json) -> list[str]:
 def _task(pod: Json) -> tuple[str, int] | None:
     """Role and index, of a pod that has both."""
     meta = pod["metadata"]
-    role, index = meta.get("labels", {}).get(words.ROLE), meta.get("annotations", {}).get(_INDEX)
+    role, index = meta.get("labels", {}).get(words.ROLE), meta.get("annotations", {}).get(words.COMPLETION_INDEX)
     return (role, int(index)) if role and index else None
 
 

@@ -13,7 +13,6 @@ from autoscaler.planner.explanation.explain import Coming
 from images.backends.states import Stage, State, TaskState
 
 Json = Mapping[str, Any]
-_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 """https://kubernetes.io/docs/reference/labels-annotations-taints/#batch-kubernetes-io-job-name"""
 _FEW: Final = 4
@@ -53,25 +52,23 @@ def stage_of(look: Look) -> Stage:
 
 def tasks_of(look: Look) -> list[TaskState]:
     """Each task of the job, by its newest pod."""
-    found = []
-    for job in sorted(look.jobs, key=_role):
-        of_job: dict[int, list[Json]] = {}
-        for pod in sorted(look.pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
-            meta = pod["metadata"]
-            index = meta.get("annotations", {}).get(_INDEX, "")
-            if meta.get("labels", {}).get(JOB_NAME) == job["metadata"]["name"] and index.isdecimal():
-                of_job.setdefault(int(index), []).append(pod)
-        for index in range(_completions(job)):
-            pods = of_job.get(index, [])
-            found.append(_with_pods(job, index, pods, look) if pods else _without_pod(job, index))
-    return found
+    of: dict[tuple[str, str], list[Json]] = {}
+    for pod in sorted(look.pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
+        of.setdefault((pod["metadata"].get("labels", {}).get(JOB_NAME, ""), _index(pod)), []).append(pod)
+    return [
+        _with_pods(job, index, pods, look)
+        if (pods := of.get((job["metadata"]["name"], str(index))))
+        else _without_pod(job, index)
+        for job in sorted(look.jobs, key=_role)
+        for index in range(_completions(job))
+    ]
 
 
 def _with_pods(job: Json, index: int, pods: Sequence[Json], look: Look) -> TaskState:
     pod = pods[-1]
     phase, spec, status = pod["status"]["phase"], pod["spec"], pod["status"]
     state: State = _STATES.get(phase, "waiting") if not _is_going(pod) else "stopped"
-    ended = _ended(pod)
+    ended = next(_ends(pod), None)
     why = ""
     if state == "waiting":
         why = _kept_by(pod, look.events) or look.why
@@ -81,7 +78,6 @@ def _with_pods(job: Json, index: int, pods: Sequence[Json], look: Look) -> TaskS
         why = f"exit status {ended['exitCode']}" if ended else str(status.get("message") or status.get("reason", ""))
     since = (ended or {}).get("finishedAt") if state in ("done", "failed") else None
     restarts = sum(one.get("restartCount", 0) for each in pods for one in each["status"].get("containerStatuses", ()))
-    limits = [one.get("resources", {}).get("limits", {}) for one in spec["containers"]]
     return TaskState(
         role=_role(job),
         index=index,
@@ -89,7 +85,7 @@ def _with_pods(job: Json, index: int, pods: Sequence[Json], look: Look) -> TaskS
         since=datetime.fromisoformat(since or status.get("startTime") or pod["metadata"]["creationTimestamp"]),
         where=spec.get("nodeName", ""),
         starts=sum(each["status"]["phase"] in _STATES for each in pods) + restarts,
-        gpus=("?",) * sum(int(one.get(words.GPU, 0)) for one in limits),
+        gpus=("?",) * gpus_of(pod),
         why=why,
     )
 
@@ -105,10 +101,20 @@ def _without_pod(job: Json, index: int) -> TaskState:
     return TaskState(_role(job), index, "waiting", None, why=f"begins after {after}" if after else "has no pod yet")
 
 
-def _ended(pod: Json) -> Json | None:
-    """How its container has ended."""
-    states = [one.get("state", {}).get("terminated") for one in pod["status"].get("containerStatuses", ())]
-    return next(filter(None, states), None)
+def gpus_of(pod: Json) -> int:
+    """How many the pod asks for."""
+    containers = pod["spec"]["containers"]
+    return sum(int(one.get("resources", {}).get("limits", {}).get(words.GPU, 0)) for one in containers)
+
+
+def _ends(pod: Json) -> Iterator[Json]:
+    """How those of its containers that have ended did."""
+    states = (one.get("state", {}).get("terminated") for one in pod["status"].get("containerStatuses", ()))
+    return filter(None, states)
+
+
+def _index(pod: Json) -> str:
+    return str(pod["metadata"].get("annotations", {}).get(words.COMPLETION_INDEX, ""))
 
 
 def _role(job: Json) -> str:
@@ -183,8 +189,8 @@ def _failure(pods: Sequence[Json]) -> int:
     ends = [
         (str(end.get("finishedAt", "")), int(end["exitCode"]))
         for pod in pods
-        for one in pod["status"].get("containerStatuses", ())
-        if (end := one.get("state", {}).get("terminated")) and end.get("exitCode")
+        for end in _ends(pod)
+        if end.get("exitCode")
     ]
     return max(ends)[1] if ends else 1
 
@@ -242,9 +248,8 @@ def _kept_by(pod: Json, events: Sequence[Json]) -> str:
 
 def _task(pod: Json) -> str:
     meta = pod["metadata"]
-    index = meta.get("annotations", {}).get(_INDEX, "")
     role = meta.get("labels", {}).get(words.ROLE, "")
-    return f"{role} {index}".strip() or str(meta["name"])
+    return f"{role} {_index(pod)}".strip() or str(meta["name"])
 
 
 def _on_its_way(one: Coming) -> str:

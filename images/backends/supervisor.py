@@ -168,7 +168,7 @@ class _Supervisor:
         """With since when it is so."""
         now = {"state": task.state, "failures": task.failures, "pid": task.process.pid if task.process else None}
         before = self._told.get(task.name, {})
-        if any(before.get(key) != value for key, value in now.items()) or not before:
+        if any(before.get(key) != value for key, value in now.items()):
             self._told[task.name] = now | {"since": datetime.now(UTC).isoformat()}
         return self._told[task.name]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 
 from autoscaler.model.cluster import Pod
@@ -224,8 +225,9 @@ class _Sizing:
             poor = self._smallest([job for job in self.look.jobs if self._grows(job) and job.name not in stuck])
             if poor is None:
                 return
-            if not self._make_room(
-                lambda poor=poor: self._grow(poor, "others had more tasks"),  # type: ignore[misc]
+            grown = partial(self._grow, poor, "others had more tasks")
+            if not grown() and not self._make_room(
+                grown,
                 self._largest(poor.priority, above=len(self.tasks[poor.name]), apart=self.parameters.imbalance),
                 f"{poor.name} has fewer tasks",
             ):
@@ -247,13 +249,18 @@ class _Sizing:
             return self._make_room(placed, self._largest(claim.priority, first=first), f"{claim.name} waits")
 
         if alike not in self.hopeless and not placed():
-            room_made(self._least_wasting(claim, room_made))
+            first = self._least_wasting(claim, room_made)
+            if first is not None:
+                room_made(first)
         if not found:
             self.hopeless.add(alike)
         return found[-1] if found else None
 
-    def _least_wasting(self, claim: Claim, room_made: Callable[[str], bool]) -> str:
-        """The job that is to shrink first for a gang, so that least is wasted then; empty: the largest."""
+    def _least_wasting(self, claim: Claim, room_made: Callable[[str], bool]) -> str | None:
+        """The job that is to shrink first for a gang, so that least is wasted then; empty: the largest.
+
+        ``None``: all of them together make no room, whichever is first.
+        """
         if len(claim.pods) == 1 or not self.placing.thorough:
             return ""
         has = {job.name: len(self.tasks[job.name]) for job in self._may_shrink(claim.priority)}
@@ -264,7 +271,9 @@ class _Sizing:
             if room_made(name):
                 found.append((self.placing.wasted, name))
             self._restore(start)
-        return min(found, default=(0, ""))[1]
+            if not found:
+                return None
+        return min(found)[1]
 
     def _saved(self) -> _Saved:
         return self.placing.mark(), {name: list(one) for name, one in self.tasks.items()}, {**self.because}
@@ -279,9 +288,7 @@ class _Sizing:
         victims: Callable[[], ElasticJob | None],
         because: str,
     ) -> bool:
-        """Whether it is placed once so many tasks of others have ended as are needed; if not, none has."""
-        if placed():
-            return True
+        """Whether what has no place has one once so many tasks of others have ended as are needed; if not, none has."""
         before = self._saved()
         while True:
             job = victims()

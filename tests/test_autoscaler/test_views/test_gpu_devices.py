@@ -17,7 +17,7 @@ from autoscaler.kube.schema.core import Meta
 from autoscaler.model import labels as words
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.gpu_devices import GpuDevice
-from autoscaler.views import gpu_devices
+from autoscaler.views import gpu_devices, gpus
 from autoscaler.views.gpu_devices import as_json, devices_of, read_devices, show_devices
 from tests.builders import NOW, later
 from tests.test_autoscaler.fake_api import Answer, fake_api
@@ -90,7 +90,8 @@ def test_what_the_acting_replica_knows_is_joined_with_the_pods(tmp_path: Path, m
         "gpus": msgspec.to_builtins(DEVICES[:2]),
         "top": {"decided": NOW.isoformat(), "usd_per_hour": 10.0, "nodes": [node], **lists},
     }
-    monkeypatch.setattr(gpu_devices, "ask_acting", lambda _kube, what, **_where: said[what])
+    for view in (gpu_devices, gpus):
+        monkeypatch.setattr(view, "ask_acting", lambda _kube, what, **_where: said[what])
     items = [{"metadata": {"namespace": "team", "name": "mnist-worker-1-x", "labels": TASK}}]
     with fake_api() as api:
         api.answer = lambda _asked: Answer(body={"metadata": {}, "items": items})
