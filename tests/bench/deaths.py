@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stacks.local.ground.control_plane import BINARIES, control_plane, wait_for_namespace
 from stacks.local.kubeapi.client import KubeHttp
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from stacks.local.toolchain.tools import ensure_tools
 from tests.bench.figure import Figure
 from tests.live.conftest import Plane

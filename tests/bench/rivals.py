@@ -32,7 +32,8 @@ from autoscaler.model import labels as words
 from stacks.local.ground.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
 from stacks.local.ground.lifecycle import RBAC
 from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
-from stacks.local.process.supervisor import Process, free_ports
+from stacks.local.process.ports import free_ports
+from stacks.local.process.supervisor import Process
 from stacks.local.toolchain.tools import Tool, ensure_tools
 from tests.bench.day import Size, Work, draw, sizes_of
 from tests.bench.figure import Figure

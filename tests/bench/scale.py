@@ -15,7 +15,7 @@ from autoscaler.model.errors import Unavailable
 from stacks.local.ground.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
 from stacks.local.ground.lifecycle import RBAC
 from stacks.local.kubeapi.client import KubeHttp
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from stacks.local.toolchain.tools import ensure_tools
 from tests.live.hybrid import Aws, kept, stand_in_aws
 

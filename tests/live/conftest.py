@@ -12,7 +12,7 @@ import pytest
 from stacks.local.ground.control_plane import BINARIES, ControlPlane, apply_manifests, control_plane, wait_for_namespace
 from stacks.local.ground.lifecycle import ENGINE_BINARIES, RBAC
 from stacks.local.kubeapi.client import KubeHttp
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from stacks.local.toolchain.tools import ensure_tools
 from tests.live.debian import why_not
 from tests.live.hybrid import kept, stand_in_aws

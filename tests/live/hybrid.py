@@ -25,7 +25,8 @@ from autoscaler.config.policy import Policy, asg_name, interruption_queue, read_
 from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint
 from stacks.local.kubeapi.client import KubeHttp
-from stacks.local.process.supervisor import Process, answers, free_ports, start_keeper, stop_keeper, tail
+from stacks.local.process.ports import free_ports
+from stacks.local.process.supervisor import Process, answers, start_keeper, stop_keeper, tail
 from stacks.nodes.interruptions import PATTERN
 from stacks.nodes.node_groups import group_tags
 from stacks.nodes.user_data import NodeSpec, render_user_data

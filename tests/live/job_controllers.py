@@ -13,7 +13,8 @@ from typing import Any, Final
 from stacks.local.ground.certificates import make_certificates
 from stacks.local.ground.control_plane import apply_manifests
 from stacks.local.kubeapi.client import KubeRefusedError
-from stacks.local.process.supervisor import Process, free_ports
+from stacks.local.process.ports import free_ports
+from stacks.local.process.supervisor import Process
 from stacks.local.toolchain.tools import TOOLS, ensure_tools
 from tests.live.conftest import Plane
 from tests.live.hybrid import kept, until

@@ -19,7 +19,7 @@ import yaml
 from roles.settings.machine import merged
 from stacks.local.ground.control_plane import BINARIES, control_plane, wait_for_namespace
 from stacks.local.kubeapi.client import KubeHttp
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from stacks.local.toolchain.tools import ensure_tools
 from tests.live.debian import image_archive
 from tests.live.hybrid import kept

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from stacks.local.process.paths import cache_root
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 
 
 def programs() -> Path:

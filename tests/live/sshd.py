@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from stacks.local.process.paths import cache_root
-from stacks.local.process.supervisor import die_with_parent, free_ports
+from stacks.local.process.ports import free_ports
+from stacks.local.process.supervisor import die_with_parent
 
 _PACKAGES = ("openssh-server", "libwrap0")
 _AS_ROOT = """

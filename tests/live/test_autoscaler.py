@@ -23,7 +23,7 @@ import pytest
 from autoscaler.kube.leader_election import LASTS, RETRY
 from autoscaler.model import labels as words
 from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from tests.live.conftest import Plane
 from tests.live.hybrid import (
     Autoscaler,

@@ -15,7 +15,7 @@ from autoscaler.kube.watched_kinds import PODS
 from autoscaler.kube.watcher import Observer
 from stacks.local.ground.control_plane import control_plane, wait_for_namespace
 from stacks.local.kubeapi.client import KubeHttp
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from tests.builders import NOW
 from tests.live.hybrid import gpu_pod, kept, make_pod, until
 

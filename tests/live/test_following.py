@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from autoscaler.model import labels as words
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from tests.live.conftest import Plane
 from tests.live.hybrid import autoscaler, stand_in_aws, until, write_policy
 from tests.live.test_job_controllers import JOB

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autoscaler.reporting.metrics import PAGE
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from tests.live.conftest import Plane
 from tests.live.hybrid import autoscaler, gpu_pod, make_pod, stand_in_aws, until, write_policy
 from tests.live.prometheus import asked, programs, prometheus

@@ -24,7 +24,7 @@ from autoscaler.kube.writes import Writes
 from autoscaler.model import labels as words
 from stacks.local.ground.control_plane import BINARIES, apply_manifests, control_plane, path_of, wait_for_namespace
 from stacks.local.kubeapi.client import KubeHttp, KubeRefusedError
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from stacks.local.toolchain.pulumi_engine import pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.local.toolchain.tools import ensure_tools
 from tests import ROOT

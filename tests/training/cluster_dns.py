@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from stacks.local.process.supervisor import Process, free_ports
+from stacks.local.process.ports import free_ports
+from stacks.local.process.supervisor import Process
 from stacks.local.toolchain.tools import ensure_tools
 from tests.live.hybrid import kept
 from tests.live.lab import Lab

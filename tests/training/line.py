@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import socket
 from typing import Final
 
 from click.testing import CliRunner
 
 from images.cli import TEMPLATES, jobs
+from stacks.local.process.ports import free_ports
 
 SMALL: Final = ("cpus=0.4", "memory=2Gi", "server_cpus=0.2", "server_memory=2Gi", "gpus=0")
 """Parameters of the parameter-server template for a machine of two CPUs."""
@@ -28,9 +28,10 @@ def typed(*words: str) -> str:
 
 
 def free_port() -> int:
-    """The first of a few that are next to each other, as good as surely: for templates of the host's network."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1]) - 8
+    """The first of eight that are next to each other: for templates of the host's network."""
+    while (ports := free_ports(8))[-1] != ports[0] + 7:
+        pass
+    return ports[0]
 
 
 def fitted(said: str, task: str) -> str:

@@ -20,7 +20,7 @@ import pytest
 
 import images
 from images import launcher
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from tests.live.hybrid import until
 from tests.training.frameworks import environment
 

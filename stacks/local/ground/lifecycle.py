@@ -26,10 +26,10 @@ from stacks import ROOT
 from stacks.local.ground.control_plane import BINARIES, apply_manifests, control_plane, wait_for_namespace
 from stacks.local.kubeapi.client import KubeHttp
 from stacks.local.process.paths import grounds
+from stacks.local.process.ports import free_ports
 from stacks.local.process.reaper import leashed
 from stacks.local.process.supervisor import (
     Process,
-    free_ports,
     is_running,
     read_status,
     start_keeper,

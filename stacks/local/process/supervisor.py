@@ -9,13 +9,10 @@ the keeper itself be killed, the kernel ends its children (``PR_SET_PDEATHSIG``,
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
 import json
 import os
-import random
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -321,30 +318,6 @@ def answers(url: str, authority: str = "") -> bool:
             return True
     except (urllib.error.URLError, OSError, ValueError):
         return False
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports on 127.0.0.1 that are free now; held all at once so that they differ.
-
-    Below those that the kernel gives to outgoing connections, since such a one could come before the process.
-    """
-    sockets: list[socket.socket] = []
-    try:
-        while len(sockets) < count:
-            one = socket.socket()
-            sockets.append(one)
-            _bind_somewhere(one)
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
-def _bind_somewhere(one: socket.socket) -> None:
-    for port in random.sample(range(20000, 32000), 100):
-        with contextlib.suppress(OSError):
-            return one.bind(("127.0.0.1", port))
-    raise Unavailable("no free port between 20000 and 32000 on 127.0.0.1")
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import spillway
 from autoscaler.model.actions import Plan
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from tests import ROOT
 from tests.live.hybrid import write_policy
 from tests.test_autoscaler.fake_api import Answer, FakeApi, fake_api

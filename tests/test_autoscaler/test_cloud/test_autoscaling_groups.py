@@ -24,7 +24,7 @@ from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.resources import Resources
 from autoscaler.planner.supply.fleet import labels_of
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from stacks.nodes.node_groups import group_tags
 from tests.builders import a_policy, an_entry
 from tests.live.hybrid import Aws, stand_in_aws, until, write_policy

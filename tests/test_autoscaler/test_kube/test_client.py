@@ -12,7 +12,7 @@ import pytest
 
 from autoscaler.kube.client import Change, Expired, Kube, Refused
 from autoscaler.model.errors import BadInput, Unavailable
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 
 

@@ -28,7 +28,7 @@ from autoscaler.replica.door import Door, Question
 from autoscaler.reporting.metrics import Metrics
 from autoscaler.reporting.report import Log, Report
 from autoscaler.views.explain import explained, explained_by_record
-from stacks.local.process.supervisor import free_ports
+from stacks.local.process.ports import free_ports
 from tests.builders import a_gang, a_policy, later
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 from tests.test_autoscaler.test_loop import bench

@@ -19,7 +19,6 @@ from autoscaler.model.errors import Unavailable
 from stacks.local.process.supervisor import (
     Held,
     Process,
-    free_ports,
     is_running,
     read_status,
     start_keeper,
@@ -172,13 +171,6 @@ def test_a_start_that_is_interrupted_leaves_no_keeper(tmp_path: Path) -> None:
     status = read_status(tmp_path)
     assert status is not None
     assert not is_running(status.pid, status.started)
-
-
-def test_ports_are_free_and_differ() -> None:
-    """And lie where the kernel gives none to outgoing connections."""
-    ports = free_ports(20)
-    assert len(set(ports)) == 20
-    assert all(20000 <= port < 32000 for port in ports)
 
 
 def test_a_process_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
