@@ -24,6 +24,9 @@ Namespaces = Mapping[str, Mapping[str, str]]
 FOREVER: Final = timedelta(days=36500)
 """Longer than anything lasts: what is patient for so long is not bought for, what is kept for so long stays."""
 
+YUNIKORN: Final = "yunikorn"
+"""``schedulerName`` of pods that Apache YuniKorn binds."""
+
 
 @dataclass(frozen=True, slots=True)
 class GangRef:

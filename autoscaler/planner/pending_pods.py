@@ -14,6 +14,7 @@ from autoscaler.planner.demand.gangs import Gang, foreign_gates, gangs_of, waits
 from autoscaler.planner.demand.namespace_selectors import resolve, resolved, why_held
 from autoscaler.planner.elastic.resizing import Role, roles_of
 from autoscaler.planner.handoff.reservations import kept_where_let_in, let_in
+from autoscaler.planner.handoff.scheduler_grace import is_not_asked_for
 from autoscaler.planner.placement.volume_constraints import Claims
 from autoscaler.planner.supply.capacity_blocks import LastsLongEnough
 from autoscaler.planner.supply.fleet import Fleet
@@ -100,6 +101,11 @@ def _why_held(gang: Gang, cluster: Cluster, claims: Claims) -> str:
     gates = sorted({gate for pod in gang.waiting for gate in foreign_gates(pod)})
     if gates:
         return f"held by scheduling gate {', '.join(gates)}"
+    if unasked := [pod for pod in gang.waiting if is_not_asked_for(pod)]:
+        return (
+            f"YuniKorn does not ask for a node for {'it' if gang.is_lone else unasked[0].key} so far: it waits for its "
+            "queue's quota, or takes the place of a placeholder of its task group"
+        )
     strange = sorted({rule for pod in gang.waiting for rule in pod.not_understood})
     if strange:
         return f"has rules that Spillway does not plan for: {'; '.join(strange)}"

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from autoscaler.kube.schema.core import Meta, PodSpec
+import msgspec
+
+from autoscaler.kube.schema.core import Json, Meta, PodSpec
 from autoscaler.kube.schema.gang_kinds import JOBS, NATIVE
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import GangRef
+from autoscaler.model.cluster import YUNIKORN, GangRef
 
 _COSCHEDULING: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _VOLCANO: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
@@ -25,11 +27,24 @@ _KOORDINATOR: Final = "gang.scheduling.koordinator.sh"
 _JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
 _KUBEFLOW: Final = "training.kubeflow.org/job-name"
 _KUBEFLOW_OWNERS: Final = frozenset({"TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob"})
+_TASK_GROUPS, _TASK_GROUP = "yunikorn.apache.org/task-groups", "yunikorn.apache.org/task-group-name"
+_PLACEHOLDER: Final = ("internal.yunikorn.apache.org/placeholder", "yunikorn.apache.org/placeholder")
+"""The second up to YuniKorn 1.5."""
+_APPLICATION: Final = ("yunikorn.apache.org/app-id", "spark-app-selector", "applicationId")
+
+
+class _TaskGroup(Json, frozen=True):
+    min_member: int = 0
+
+
+_TASK_GROUPS_DECODER: Final = msgspec.json.Decoder(tuple[_TaskGroup, ...])
 
 
 def gang_of(meta: Meta, spec: PodSpec) -> GangRef | None:
     """The gang that a pod names, by the first dialect that it speaks; our own annotations count in each of them."""
-    found = next((ref for dialect in _DIALECTS if (ref := dialect(meta, spec)) is not None), None)
+    in_task_group = spec.scheduler_name == YUNIKORN and (_TASK_GROUP in meta.annotations or _is_placeholder(meta))
+    dialects = (_yunikorn,) if in_task_group else _DIALECTS
+    found = next((ref for dialect in dialects if (ref := dialect(meta, spec)) is not None), None)
     if found is None:
         return None
     notes = meta.annotations
@@ -96,6 +111,26 @@ def _kubeflow(meta: Meta, _spec: PodSpec) -> GangRef | None:
     owner = meta.owner()
     name = meta.labels.get(_KUBEFLOW) or (owner.name if owner and owner.kind in _KUBEFLOW_OWNERS else "")
     return _ref(meta, name, size_source=f"kubeflow.org/{name}")
+
+
+def _yunikorn(meta: Meta, _spec: PodSpec) -> GangRef | None:
+    """The placeholders of an application's task groups are its gang: YuniKorn makes all of them at once.
+
+    Its own pods take their places one by one, whenever they are created; there may be more of them, or fewer.
+    https://yunikorn.apache.org/docs/design/gang_scheduling/
+    """
+    if not _is_placeholder(meta):
+        return None
+    name = _first(meta.labels, _APPLICATION) or meta.annotations.get(_APPLICATION[0])
+    try:
+        groups = _TASK_GROUPS_DECODER.decode(meta.annotations.get(_TASK_GROUPS, "[]"))
+    except msgspec.DecodeError:
+        groups = ()
+    return _ref(meta, name, size=sum(group.min_member for group in groups) or None)
+
+
+def _is_placeholder(meta: Meta) -> bool:
+    return any(meta.annotations.get(key) == "true" for key in _PLACEHOLDER)
 
 
 def _indexed(meta: Meta, _spec: PodSpec) -> GangRef | None:

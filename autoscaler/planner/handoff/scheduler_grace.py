@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from autoscaler.model.actions import HELD, Grow, Waiting
-from autoscaler.model.cluster import Pod
+from autoscaler.model.cluster import YUNIKORN, Pod
 from autoscaler.model.needed_changes import NeededChange
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.reservations import is_reserved
@@ -57,6 +57,15 @@ def not_tried_yet(gangs: Iterable[Gang], snapshot: Snapshot, now: datetime) -> d
 def is_left_alone(pod: Pod, now: datetime) -> bool:
     """Whether the scheduler that it names, not Kubernetes' own, has said nothing of it though it could long have."""
     return bool(pod.scheduler) and not (pod.gates or pod.unschedulable_because) and now >= pod.created + _LONG
+
+
+def is_not_asked_for(pod: Pod) -> bool:
+    """Whether YuniKorn has the pod and does not ask for a node: a queue's quota or a placeholder's end is what is missing.
+
+    Of what it has no node for it marks those ``Unschedulable`` that are within their quotas and that no placeholder of
+    their task group keeps room for (``Application.getOutstandingRequests`` of yunikorn-core).
+    """
+    return pod.scheduler == YUNIKORN and not pod.unschedulable_because
 
 
 def left_alone(gang: Gang, placed: Placed, now: datetime) -> list[Waiting]:

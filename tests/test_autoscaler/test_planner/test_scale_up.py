@@ -543,6 +543,21 @@ def test_another_s_gate_is_respected() -> None:
     assert {one.because for one in decided.waiting} == {"held by scheduling gate kueue.x-k8s.io/admission"}
 
 
+def test_yunikorn_says_itself_for_which_pods_a_node_is_missing() -> None:
+    """Nothing is bought for what waits for a quota, or takes a placeholder's place; the placeholders are a gang."""
+    holders = [
+        replace(pod, scheduler="yunikorn", gates=(), unschedulable_because="no node") for pod in a_gang(pods=2, gpus=8)
+    ]
+    executors = [a_pod(f"executor-{number}", gpus=8, scheduler="yunikorn") for number in range(2)]
+    decided = decide(a_cluster(pods=[*holders, *executors]))
+    assert grown(decided) == {a_group().name: 2}
+    assert "takes the place of a placeholder" in words_for(decided, "team/executor-1").because
+    silent = replace(holders[1], unschedulable_because="")
+    decided = decide(a_cluster(pods=[holders[0], silent]))
+    assert grown(decided) == {}
+    assert f"YuniKorn does not ask for a node for {silent.key} so far" in words_for(decided, holders[0].key).because
+
+
 def test_what_is_not_understood_is_said_and_never_a_reason_to_buy() -> None:
     """It is named, per pod."""
     decided = decide(a_cluster(pods=[a_pod(gpus=1, not_understood=("resource claim gpu",))]))

@@ -304,3 +304,40 @@ def test_a_pod_group_and_a_job_of_one_name_are_two_gangs() -> None:
         "d/x (kubeflow.org/x)",
         "d/x (scheduling.x-k8s.io/podgroups/x)",
     ]
+
+
+def of_yunikorn(
+    name: str, *, placeholder: bool = True, groups: str = '[{"name": "w", "minMember": 3}, {"name": "d", "minMember": 1}]'
+) -> Pod:
+    """As YuniKorn makes a placeholder, or as a Spark operator makes an executor, which is of a Job besides."""
+    mark = {"internal.yunikorn.apache.org/placeholder": "true"} if placeholder else {}
+    metadata = {
+        "labels": {"yunikorn.apache.org/app-id": "spark-1", "batch.kubernetes.io/job-completion-index": "0"},
+        "annotations": {"yunikorn.apache.org/task-group-name": "w", "yunikorn.apache.org/task-groups": groups} | mark,
+        "ownerReferences": [{"kind": "Job", "name": "j"} | OWNER],
+    }
+    return pod(metadata, {"schedulerName": "yunikorn"}, name=name)
+
+
+def test_the_placeholders_of_yunikorn_s_task_groups_are_a_gang() -> None:
+    """Of all groups of the application; what takes their places is none, whatever else it is marked as."""
+    holders = [of_yunikorn(f"tg-{number}") for number in range(3)]
+    (gang,) = gangs_of(holders)
+    assert (gang.name, gang.size, gang.missing) == ("d/spark-1", 4, 1)
+    job = indexed_job_size("j", mode="Indexed", parallelism=2, completions=2)
+    executors = [of_yunikorn(f"exec-{number}", placeholder=False) for number in range(2)]
+    assert [gang.is_lone for gang in gangs_of(executors, sizes(job))] == [True, True]
+
+
+def test_task_groups_that_make_no_sense_say_no_size() -> None:
+    """YuniKorn makes no placeholders for them either; those that are there are counted."""
+    for groups in ("{", "[3]", '{"name": "w"}', "[]"):
+        (gang,) = gangs_of([of_yunikorn(name, groups=groups) for name in "ab"])
+        assert (gang.size, gang.missing) == (2, 0)
+
+
+def test_task_groups_mean_nothing_to_another_scheduler() -> None:
+    """They are left on pods that somebody has moved away from YuniKorn."""
+    metadata = {"annotations": {"yunikorn.apache.org/task-group-name": "w"}, "labels": {words.GANG: "a"}}
+    assert pod(metadata).gang == GangRef("d", "a")
+    assert pod(metadata, {"schedulerName": "yunikorn"}).gang is None
