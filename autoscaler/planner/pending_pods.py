@@ -98,14 +98,8 @@ def _let_in(
 
 def _why_held(gang: Gang, cluster: Cluster, claims: Claims) -> str:
     """What keeps a gang from being planned at all."""
-    gates = sorted({gate for pod in gang.waiting for gate in foreign_gates(pod)})
-    if gates:
-        return f"held by scheduling gate {', '.join(gates)}"
-    if unasked := [pod for pod in gang.waiting if is_not_asked_for(pod)]:
-        return (
-            f"YuniKorn does not ask for a node for {'it' if gang.is_lone else unasked[0].key} so far: it waits for its "
-            "queue's quota, or takes the place of a placeholder of its task group"
-        )
+    if why := _why_left_to_others(gang):
+        return why
     strange = sorted({rule for pod in gang.waiting for rule in pod.not_understood})
     if strange:
         return f"has rules that Spillway does not plan for: {'; '.join(strange)}"
@@ -117,4 +111,16 @@ def _why_held(gang: Gang, cluster: Cluster, claims: Claims) -> str:
         return f"gang {gang.name} is held until {gang.unknown_size_source}, which says its size, is there"
     if gang.missing:
         return f"gang {gang.name} is not complete: {gang.arrived} of {gang.enough} pods have been created"
+    return ""
+
+
+def _why_left_to_others(gang: Gang) -> str:
+    gates = sorted({gate for pod in gang.waiting for gate in foreign_gates(pod)})
+    if gates:
+        return f"held by scheduling gate {', '.join(gates)}"
+    if unasked := [pod for pod in gang.waiting if is_not_asked_for(pod)]:
+        return (
+            f"YuniKorn does not ask for a node for {'it' if gang.is_lone else unasked[0].key} so far: it waits for its "
+            "queue's quota, or takes the place of a placeholder of its task group"
+        )
     return ""

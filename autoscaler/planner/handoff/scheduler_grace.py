@@ -60,7 +60,7 @@ def is_left_alone(pod: Pod, now: datetime) -> bool:
 
 
 def is_not_asked_for(pod: Pod) -> bool:
-    """Whether YuniKorn has the pod and does not ask for a node: a queue's quota or a placeholder's end is what is missing.
+    """Whether YuniKorn has the pod and does not ask for a node for it.
 
     Of what it has no node for it marks those ``Unschedulable`` that are within their quotas and that no placeholder of
     their task group keeps room for (``Application.getOutstandingRequests`` of yunikorn-core).

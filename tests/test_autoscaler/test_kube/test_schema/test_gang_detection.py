@@ -306,9 +306,10 @@ def test_a_pod_group_and_a_job_of_one_name_are_two_gangs() -> None:
     ]
 
 
-def of_yunikorn(
-    name: str, *, placeholder: bool = True, groups: str = '[{"name": "w", "minMember": 3}, {"name": "d", "minMember": 1}]'
-) -> Pod:
+TASK_GROUPS = '[{"name": "w", "minMember": 3}, {"name": "d", "minMember": 1}]'
+
+
+def of_yunikorn(name: str, *, placeholder: bool = True, groups: str = TASK_GROUPS) -> Pod:
     """As YuniKorn makes a placeholder, or as a Spark operator makes an executor, which is of a Job besides."""
     mark = {"internal.yunikorn.apache.org/placeholder": "true"} if placeholder else {}
     metadata = {
