@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import tomllib
 from collections.abc import Mapping
@@ -20,13 +19,9 @@ from roles.deploys.container_runtime import containerd_config
 from roles.deploys.containerd_check import unsound
 from roles.deploys.docker import VALIDATE, docker_config
 from roles.settings.cluster import ContainerRuntime
-from stacks.local.process.paths import cache_root
-from tests.live.debian import debian_archive
+from tests.live.container_engines import container_engines
 
 pytestmark = pytest.mark.live
-
-_PROGRAMS = {"containerd": ("containerd",), "docker.io": ("dockerd", "docker-proxy")}
-"""Debian package, and the programs of it that are asked, or that those look for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +42,7 @@ class Engines:
 @pytest.fixture(scope="module", params=["bookworm", "trixie", "forky"])
 def engines(request: pytest.FixtureRequest) -> Engines:
     """Unpacked from Debian's packages: containerd 1.6, 1.7 and 2.1, Docker 20.10, 26 and 28 as this is written."""
-    folder = cache_root() / "tools" / f"container-engines-{request.param}"
-    if not (folder / "dockerd").exists():
-        _fetch(request.param, folder)
+    folder = container_engines(request.param)
     asked = [str(folder / "containerd"), "--version"]
     said = subprocess.run(asked, capture_output=True, text=True, check=False)
     found = re.search(r"\b(\d+\.\d+\.\d+)", said.stdout)
@@ -111,42 +104,3 @@ def _missing(ours: Mapping[str, Any], theirs: Mapping[str, Any], at: str = "") -
         elif theirs.get(key) != value:
             found.append(f"{place} = {theirs.get(key)!r}")
     return found
-
-
-def _fetch(suite: str, folder: Path) -> None:
-    """With lists of packages of its own: nothing is installed, and this machine's apt is left as it is."""
-    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        pytest.skip("there are no tools of Debian's here to fetch packages with")
-    made = folder.with_name(f"{folder.name}.{os.getpid()}")
-    for name in ("lists/partial", "cache/archives/partial"):
-        (made / name).mkdir(parents=True)
-    (made / "sources.list").write_text(f"deb {debian_archive()} {suite} main\n", encoding="ascii")
-    settings = {
-        "Dir::Etc::sourcelist": made / "sources.list",
-        "Dir::Etc::sourceparts": "/dev/null",
-        "Dir::State::lists": made / "lists",
-        "Dir::Cache": made / "cache",
-        "Acquire::Languages": "none",
-        "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
-        "APT::Sandbox::User": "",
-        "Debug::NoLocking": "1",
-    }
-    options = [f"-o{key}={value}" for key, value in settings.items()]
-    try:
-        for words in (["update"], ["download", *_PROGRAMS]):
-            command = ["apt-get", "-q", *options, *words]
-            subprocess.run(command, cwd=made, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=240)
-        for package, programs in _PROGRAMS.items():
-            (file,) = made.glob(f"{package}_*.deb")
-            wanted = " ".join(f"'./usr/*bin/{program}'" for program in programs)
-            shell = f"dpkg-deb --fsys-tarfile {file} | tar -x --wildcards --strip-components=3 -C {made} {wanted}"
-            subprocess.run(["sh", "-c", shell], check=True, timeout=120)
-            file.unlink()
-        for name in ("lists", "cache"):
-            shutil.rmtree(made / name)
-        made.rename(folder)
-    except (subprocess.SubprocessError, OSError, ValueError) as error:
-        if not folder.exists():  # another process may have been first
-            pytest.skip(f"the container engines of Debian {suite} cannot be fetched here: {error}")
-    finally:
-        shutil.rmtree(made, ignore_errors=True)

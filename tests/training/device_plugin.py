@@ -1,13 +1,16 @@
 """A stand-in for NVIDIA's device plugin: it looks for no GPU, and hands out device nodes that mknod made.
 
 The kubelet is real, and so is the protocol, v1beta1:
-https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/ . As NVIDIA's does where it
-passes device specs, it gives a container the nodes of its GPUs under the machine's names, and their numbers in
-``NVIDIA_VISIBLE_DEVICES``. It runs on this machine: sockets are found by the machine's own root.
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/ . As NVIDIA's does with
+``DEVICE_LIST_STRATEGY=cdi-cri``, the project's own setting, it writes a CDI specification of the GPUs and names a
+container's devices; containerd, which must be 1.7 or later, adds what the specification says of them. It runs on this
+machine: sockets are found by the machine's own root.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -22,6 +25,8 @@ from tests.live.machines import Host
 
 _KUBELET: Final = "var/lib/kubelet/device-plugins"
 _SOCKET: Final = "spillway-gpus.sock"
+_CDI: Final = "/var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json"
+_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
 _STRING, _MESSAGE = descriptor_pb2.FieldDescriptorProto.TYPE_STRING, descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
 _ONE, _MANY = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL, descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
 _MESSAGES: Final[dict[str, tuple[tuple[str, int, str, bool], ...]]] = {
@@ -31,12 +36,11 @@ _MESSAGES: Final[dict[str, tuple[tuple[str, int, str, bool], ...]]] = {
     "ListAndWatchResponse": (("devices", 1, "Device", True),),
     "ContainerAllocateRequest": (("devices_ids", 1, "", True),),
     "AllocateRequest": (("container_requests", 1, "ContainerAllocateRequest", True),),
-    "Entry": (("key", 1, "", False), ("value", 2, "", False)),
-    "DeviceSpec": (("container_path", 1, "", False), ("host_path", 2, "", False), ("permissions", 3, "", False)),
-    "ContainerAllocateResponse": (("envs", 1, "Entry", True), ("devices", 3, "DeviceSpec", True)),
+    "CDIDevice": (("name", 1, "", False),),
+    "ContainerAllocateResponse": (("cdi_devices", 5, "CDIDevice", True),),
     "AllocateResponse": (("container_responses", 1, "ContainerAllocateResponse", True),),
 }
-"""Of the protocol what is used here: name, number, message, whether there may be several. A map is entries."""
+"""Of the protocol what is used here: name, number, message, whether there may be several."""
 
 
 def _made() -> Callable[[str], Any]:
@@ -57,9 +61,14 @@ _of = _made()
 
 
 @contextmanager
-def device_plugin(host: Host, *, resource: str, gpus: int) -> Iterator[None]:
-    """So many GPUs of that machine's kubelet, for the length of a ``with`` block; its node tells of them soon after."""
+def device_plugin(host: Host, *, resource: str, gpus: int) -> Iterator[list[list[str]]]:
+    """So many GPUs of that machine's kubelet, for the length of a ``with`` block; its node tells of them soon after.
+
+    Gives a list that grows: the names of the device nodes that each container was given.
+    """
     host.run("; ".join(f"mknod -m 666 /dev/nvidia{number} c 195 {number}" for number in range(gpus)))
+    host.run(f"mkdir -p /var/run/cdi; printf %s {shlex.quote(_specification(gpus))} > {_CDI}")
+    handed_out: list[list[str]] = []
     folder = next(root / _KUBELET for root in _roots(host.process.pid) if (root / _KUBELET / "kubelet.sock").exists())
     over = threading.Event()
 
@@ -71,10 +80,8 @@ def device_plugin(host: Host, *, resource: str, gpus: int) -> Iterator[None]:
     def allocated(asked: Any, _context: Any) -> Any:
         containers = []
         for one in asked.container_requests:
-            nodes = [f"/dev/nvidia{number}" for number in one.devices_ids]
-            devices = [{"container_path": node, "host_path": node, "permissions": "rw"} for node in nodes]
-            seen = {"key": "NVIDIA_VISIBLE_DEVICES", "value": ",".join(one.devices_ids)}
-            containers.append({"envs": [seen], "devices": devices})
+            handed_out.append([f"nvidia{number}" for number in sorted(one.devices_ids)])
+            containers.append({"cdi_devices": [{"name": f"{_KIND}={number}"} for number in one.devices_ids]})
         return _of("AllocateResponse")(container_responses=containers)
 
     def handler(kind: Callable[..., Any], what: Any, asked: str) -> Any:
@@ -95,11 +102,20 @@ def device_plugin(host: Host, *, resource: str, gpus: int) -> Iterator[None]:
     server.start()
     try:
         _register(folder / "kubelet.sock", resource)
-        yield
+        yield handed_out
     finally:
         over.set()
         server.stop(grace=1).wait()
-        host.run(f"rm -f /dev/nvidia[0-9]* /{_KUBELET}/{_SOCKET}")
+        host.run(f"rm -f /dev/nvidia[0-9]* {_CDI} /{_KUBELET}/{_SOCKET}")
+
+
+def _specification(gpus: int) -> str:
+    """Of the Container Device Interface: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md ."""
+    devices = [
+        {"name": str(number), "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{number}"}]}}
+        for number in range(gpus)
+    ]
+    return json.dumps({"cdiVersion": "0.5.0", "kind": _KIND, "devices": devices})
 
 
 def _roots(pid: int) -> Iterator[Path]:

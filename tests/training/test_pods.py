@@ -8,7 +8,9 @@ the autoscaler's own release in that cluster, from `autoscale manifests`.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any, Final
 
 import boto3
 import pytest
+import tomli_w
 import yaml
 from click.testing import CliRunner
 
@@ -23,10 +26,13 @@ from autoscaler.model import labels as words
 from images import experiment
 from images.cli import jobs
 from images.renderers.kubernetes import LOGS_SECRET
+from roles.deploys.container_runtime import CONFIG
+from roles.deploys.containerd_check import CRI
 from stacks.local.ground.control_plane import apply_manifests
 from stacks.local.ground.lifecycle import RBAC
 from stacks.local.kubeapi.client import KubeRefusedError
 from tests.live.bucket import KEPT, bucket
+from tests.live.container_engines import container_engines
 from tests.live.hybrid import Autoscaler, autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
 from tests.live.lab import Lab, digest_of, lab, spillway
 from tests.live.machines import Bench, Host
@@ -194,16 +200,31 @@ def test_a_function_of_a_prompt_runs_in_pods_that_the_autoscaler_lets_in(
     assert {pod["spec"]["nodeSelector"][words.HOSTNAME] for pod in ended} == {"box"}, "the gate was lifted for a place"
 
 
+@pytest.fixture(scope="module")
+def with_cdi(site: Site) -> None:
+    """The machine's containerd is of the next Debian, 1.7: its own, 1.6, does not know CDI. Its file says so too."""
+    engines, mirror = container_engines("trixie"), site.ground.directory / "mirror"
+    fetched = []
+    for program in ("containerd", "containerd-shim-runc-v2"):
+        (mirror / program).symlink_to(engines / program)
+        fetched.append(f"curl -sSf -o /usr/bin/{program}.new {site.ground.mirror}/{program}")
+        fetched.append(f"chmod 755 /usr/bin/{program}.new && mv /usr/bin/{program}.new /usr/bin/{program}")
+    config = tomllib.loads(site.host.run(f"cat {CONFIG}").stdout)
+    config["plugins"][CRI[config["version"]]]["enable_cdi"] = True  # as the role has it for this version
+    written = f"printf %s {shlex.quote(tomli_w.dumps(config))} > {CONFIG}"
+    site.host.run("; ".join(["set -e", *fetched, written, "systemctl restart containerd"]))
+
+
 @pytest.fixture
-def gpus(site: Site) -> Iterator[None]:
-    """GPUs that the machine's kubelet gives out: device nodes, by a stand-in for NVIDIA's plugin."""
+def gpus(site: Site, with_cdi: None) -> Iterator[list[list[str]]]:
+    """GPUs that the machine's kubelet gives out: device nodes, by a stand-in for NVIDIA's plugin; which it gave out."""
 
     def offered() -> int:
         return int(site.ground.kube.get("/api/v1/nodes/box")["status"]["allocatable"].get(words.GPU, "0"))
 
-    with device_plugin(site.host, resource=words.GPU, gpus=GPUS):
+    with device_plugin(site.host, resource=words.GPU, gpus=GPUS) as handed_out:
         until(lambda: offered() == GPUS)
-        yield
+        yield handed_out
     until(lambda: not offered())
 
 
@@ -217,15 +238,14 @@ roles:
     gpus: ${{gpus}}
     image: {IMAGE}
     restart: never
-    entry: [sh, -c, "cd /dev; echo $(ls -d nvidia*) of $NVIDIA_VISIBLE_DEVICES; sleep 600"]
+    entry: [sh, -c, "cd /dev; echo $(ls -d nvidia*); sleep 600"]
 """
 
 
-@pytest.mark.usefixtures("gpus")
 def test_jobs_beside_each_other_on_one_machine_have_gpus_of_their_own(
-    site: Site, brain: Autoscaler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, brain: Autoscaler, gpus: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By count, never whole machines: each container sees the device nodes that it was given, and no other."""
+    """By count, never whole machines: each container has the devices, by CDI, that it was given, and no other."""
     monkeypatch.chdir(tmp_path)
     Path("one.yaml").write_text(ONE_GPU)
     until(lambda: leads(site), told=brain.texts)
@@ -248,10 +268,10 @@ def test_jobs_beside_each_other_on_one_machine_have_gpus_of_their_own(
     finally:
         for name in names:
             site.typed("delete", name)
-    given = {name: [f"nvidia{number}" for number in sorted(line.split()[-1].split(","))] for name, line in seen.items()}
-    assert {name: line.split(" of ")[0].split() for name, line in seen.items()} == given
-    assert {name: len(nodes) for name, nodes in given.items()} == names
-    assert sorted(node for nodes in given.values() for node in nodes) == [f"nvidia{number}" for number in range(GPUS)]
+    found = {name: line.split() for name, line in seen.items()}
+    assert {name: len(nodes) for name, nodes in found.items()} == names
+    assert sorted(found.values()) == sorted(gpus)
+    assert sorted(node for nodes in found.values() for node in nodes) == [f"nvidia{number}" for number in range(GPUS)]
     until(lambda: not any(map(site.pods, names)), within=120)
 
 
