@@ -35,6 +35,7 @@ from autoscaler.model.actions import (
     Remove,
     Reserve,
     Resize,
+    SetCondition,
     Step,
     StopStep,
     Uncordon,
@@ -110,6 +111,8 @@ class Executor:
                 self._store.saw_job(self._kube.stop_step(namespace, name, because=because))
             case Resize():
                 self._resize(step)
+            case SetCondition(namespace=namespace, name=name, condition=condition, status=status, because=because):
+                self._kube.set_condition(namespace, name, condition, status=status, because=because, at=self._now())
 
     def _admit(self, step: Admit) -> None:
         """A pod that vanished is no failure; one that cannot be pinned is tried again by the next plan.

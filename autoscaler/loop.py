@@ -37,6 +37,7 @@ from autoscaler.model.actions import (
     Remove,
     Reserve,
     Resize,
+    SetCondition,
     Step,
     StopStep,
     Uncordon,
@@ -61,7 +62,7 @@ QUIET: Final = 30.0
 """Seconds between two looks at AWS otherwise."""
 _CONFIRM_AGAIN: Final = timedelta(seconds=2)
 """After a look that was doubted."""
-_WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, EndJob, BeginStep, StopStep)
+_WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, EndJob, BeginStep, StopStep, SetCondition)
 """Steps that make sense before AWS has answered for the first time: none of a drain, which is neither gone on with nor
 taken back."""
 _OF_PODS: Final = (*_WITHOUT_AWS, Uncordon, Resize, FreeGpus)

@@ -41,6 +41,7 @@ from autoscaler.model.actions import (
     Remove,
     Reserve,
     Resize,
+    SetCondition,
     Step,
     StopStep,
     Uncordon,
@@ -369,7 +370,7 @@ class World:
             case Release(instance=instance, node=name):
                 assert name is None or not self._residents(name), f"{step} ends a running job"
                 assert self.cloud.groups[step.group].instances[instance] == "Terminating:Wait", step
-            case EndJob() | BeginStep() | StopStep() | Recreate() | Resize():
+            case EndJob() | BeginStep() | StopStep() | Recreate() | Resize() | SetCondition():
                 raise AssertionError(step)
 
     @staticmethod

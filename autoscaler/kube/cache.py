@@ -25,7 +25,9 @@ from autoscaler.kube.watched_kinds import (
     NAMESPACES,
     NODES,
     PAUSES,
+    POD_TEMPLATES,
     PODS,
+    REQUESTS,
     SIZED,
     STORAGE,
     Kind,
@@ -41,6 +43,8 @@ from autoscaler.model.cluster import (
     Node,
     Notice,
     Pod,
+    PodSet,
+    ProvisioningRequest,
 )
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.labels import HOSTNAME
@@ -170,6 +174,7 @@ class Store:
                 namespaces=self._namespaces(),
                 pauses=self._pauses(now),
                 notices=self._all_notices(),
+                provisioning_requests=self._provisioning_requests(),
                 elastic=self._elastic_roles(),
                 gpu_use=self._gpu_use,
                 gpu_health=self._gpu_health,
@@ -419,6 +424,26 @@ class Store:
         found = {one.instance: one for one in self._told_by_nodes}
         found |= {one.instance: one for one in self._notices if one.is_certain or one.instance not in found}
         return tuple(found[instance] for instance in sorted(found))
+
+    def _provisioning_requests(self) -> tuple[ProvisioningRequest, ...]:
+        templates = self._objects.get(POD_TEMPLATES.name, {})
+        return tuple(
+            ProvisioningRequest(
+                namespace=namespace,
+                name=name,
+                uid=asked.uid,
+                created=asked.created,
+                pod_sets=tuple(
+                    PodSet(templates[namespace, one][1] if (namespace, one) in templates else None, count)
+                    for one, count in asked.pod_sets
+                ),
+                may_buy=asked.may_buy,
+                provisioned=asked.provisioned,
+                refused=asked.refused,
+            )
+            for (namespace, name), (_, asked) in sorted(self._objects.get(REQUESTS.name, {}).items())
+            if asked is not None
+        )
 
     def _elastic_roles(self) -> tuple[ElasticRole, ...]:
         """Made anew only after a Job has changed."""

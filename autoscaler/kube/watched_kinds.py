@@ -11,6 +11,7 @@ import msgspec
 from autoscaler.kube.schema.convert import daemon_set_from, job_from, node_from, pod_from
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, Meta, NodeJson, PodJson
 from autoscaler.kube.schema.gang_kinds import SERVED
+from autoscaler.kube.schema.provisioning import PodTemplateJson, RequestJson, request_from, template_from
 from autoscaler.kube.schema.storage import (
     ClaimJson,
     ClassJson,
@@ -58,6 +59,15 @@ LATE: Final = (*STORAGE, NAMESPACES)
 """Followed from when the first pod asks about them: in many a cluster none ever does."""
 PAUSES: Final = "pauses"
 """Name of the kind that is the ConfigMap with the pauses (``kube.pauses_configmap``)."""
+PROVISIONING: Final = "autoscaling.x-k8s.io"
+"""API group of ProvisioningRequests."""
+REQUESTS: Final = Kind(
+    f"provisioningrequests.{PROVISIONING}",
+    f"/apis/{PROVISIONING}/v1/provisioningrequests",
+    _decoder(RequestJson, request_from),
+)
+POD_TEMPLATES: Final = Kind("podtemplates", "/api/v1/podtemplates", _decoder(PodTemplateJson, template_from))
+"""Followed where ProvisioningRequests are served."""
 SIZED: Final = {
     # API group -> for each of its resources that say a gang's size: the places to ask, the best first
     group: tuple(

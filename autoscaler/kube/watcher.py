@@ -14,7 +14,7 @@ from autoscaler.kube.cache import Key, Store
 from autoscaler.kube.client import Change, Expired, Kube, Refused
 from autoscaler.kube.retry_delay import RetryDelay
 from autoscaler.kube.schema.core import Meta
-from autoscaler.kube.watched_kinds import KINDS, LATE, SIZED, Kind
+from autoscaler.kube.watched_kinds import KINDS, LATE, POD_TEMPLATES, PROVISIONING, REQUESTS, SIZED, Kind
 from autoscaler.model.errors import Unavailable
 
 Tell = Callable[[str, str], None]
@@ -42,7 +42,7 @@ class Observer:
 
     def look_once(self) -> None:
         """List everything, without following it. Raises ``Unavailable`` or ``Refused``."""
-        kinds = (*self._sized(), *self._always)
+        kinds = (*self._installed(), *self._always)
         with ThreadPoolExecutor(max_workers=len(kinds)) as pool:
             for done in [pool.submit(self._list, kind) for kind in kinds]:
                 done.result()
@@ -52,7 +52,7 @@ class Observer:
     def start(self) -> None:
         """Follow every kind, each in a thread of its own; what pods ask about from when the first one does."""
         self._store.on_question = self._begin
-        for kind in (*self._sized(), *self._always):
+        for kind in (*self._installed(), *self._always):
             self._begin(kind)
         threading.Thread(target=self._discover, name="discover", daemon=True).start()
 
@@ -69,18 +69,19 @@ class Observer:
     def _discover(self) -> None:
         """PodGroups and the like appear when somebody installs what brings them: look now and then."""
         while not self._stopping.wait(_DISCOVERY_SECONDS):
-            for kind in (*self._sized(), *self._store.asked_about()):
+            for kind in (*self._installed(), *self._store.asked_about()):
                 if kind.name not in self._followed:
                     self._begin(kind)
 
-    def _sized(self) -> list[Kind]:
-        """Where objects are served that say how large a gang is."""
+    def _installed(self) -> list[Kind]:
+        """Where objects are served that say how large a gang is, or ask for one whose pods are not there yet."""
         try:
             served = msgspec.json.decode(self._kube.get("/apis"))["groups"]
         except (Unavailable, Refused):
             return []
         names = {group["name"] for group in served}
         resources = [places for group, found in SIZED.items() if group in names for places in found]
+        resources += [(REQUESTS,), (POD_TEMPLATES,)] if PROVISIONING in names else []
         return [kind for places in resources if (kind := next(filter(self._is_served, places), None)) is not None]
 
     def _is_served(self, kind: Kind) -> bool:
@@ -88,7 +89,7 @@ class Observer:
             self._kube.get(kind.path, limit=1)
         except Refused as refused:
             if refused.status == _FORBIDDEN:
-                self._tell(kind.name, f"the sizes of its gangs are not known: {refused}")
+                self._tell(kind.name, f"what its objects say of gangs is not known: {refused}")
             return False
         except Unavailable:
             return False

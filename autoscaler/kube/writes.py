@@ -246,6 +246,34 @@ class Writes:
             raise Refused(409, f"job {namespace}/{name} has {job.spec.parallelism} tasks by now, not {was}")
         return self._patch_job(job, {words.RESIZED_AT: _rfc3339(at)}, {"parallelism": to, "completions": to})
 
+    def set_condition(
+        self, namespace: str, name: str, condition: str, *, status: bool, because: str, at: datetime
+    ) -> None:
+        """Set one condition of a ProvisioningRequest, and that it was accepted; nothing where it is set so already.
+
+        Raises ``Refused`` where it has changed since this looks at it.
+        """
+        path = f"/apis/autoscaling.x-k8s.io/v1/namespaces/{namespace}/provisioningrequests/{name}"
+        seen = json.loads(self._kube.get(path))
+        conditions = {one["type"]: one for one in seen.get("status", {}).get("conditions", [])}
+        reason = condition if status else "CapacityIsNotFound"
+        told = {"Accepted": ("True", "Accepted", f"by {words.AUTOSCALER}")} if "Accepted" not in conditions else {}
+        if conditions.get(condition, {}).get("status") != str(status):
+            told[condition] = (str(status), reason, because)
+        if not told:
+            return
+        for kind, (value, why, message) in told.items():
+            conditions[kind] = {
+                "type": kind,
+                "status": value,
+                "reason": why,
+                "message": message[:32768],
+                "lastTransitionTime": _rfc3339(at),
+            }
+        meta = {key: seen["metadata"][key] for key in ("uid", "resourceVersion")}
+        body = {"metadata": meta, "status": {"conditions": list(conditions.values())}}
+        self._send("PATCH", f"{path}/status", body, content=_MERGE)
+
     def tell_pod(self, *, namespace: str, name: str, uid: str, reason: str, message: str) -> bool:
         """One Event about a pod; ``False`` where this pod was told it before, by whatever autoscaler."""
         pod = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}

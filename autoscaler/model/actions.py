@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from autoscaler.model.needed_changes import NeededChange, together
 
@@ -230,6 +230,17 @@ class Resize:
     because: str
 
 
+@dataclass(frozen=True, slots=True)
+class SetCondition:
+    """Answer a ProvisioningRequest."""
+
+    namespace: str
+    name: str
+    condition: Literal["Provisioned", "BookingExpired"]
+    status: bool
+    because: str
+
+
 Step = (
     Admit
     | Nominate
@@ -249,6 +260,7 @@ Step = (
     | BeginStep
     | StopStep
     | Resize
+    | SetCondition
 )
 
 
@@ -426,6 +438,8 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
             return f"stop step {namespace}/{name}, which was not begun"
         case Resize(namespace=namespace, name=name, was=was, to=to):
             return f"{'grow' if to > was else 'shrink'} job {namespace}/{name} from {was} to {_count(to, 'task')}"
+        case SetCondition(namespace=namespace, name=name, condition=condition, status=status):
+            return f"tell ProvisioningRequest {namespace}/{name}: {condition}={status}"
 
 
 def _count(number: int, what: str) -> str:

@@ -110,6 +110,8 @@ class Pod:
     completed: bool = False
     """Each of its containers has ended with 0. The kubelet reports ``Succeeded`` some 3 s later, when nothing of the
     pod is left on its node; its room is taken until then."""
+    consumes: str = ""
+    """Name of the ProvisioningRequest in its namespace whose room it takes."""
     do_not_disrupt: bool = False
     safe_to_evict: bool = False
     """Its owner says that it may be evicted, whatever it holds."""
@@ -353,12 +355,40 @@ class Cluster:
     """What operators have told us to leave alone now."""
     notices: tuple[Notice, ...] = ()
     """What EC2 is about to take back, one for each instance."""
+    provisioning_requests: tuple[ProvisioningRequest, ...] = ()
+    """Room that is asked for, or booked, for pods that are not there yet."""
     elastic: tuple[ElasticRole, ...] = ()
     """Jobs whose size may be changed while they run."""
     gpu_use: tuple[GpuUse, ...] = ()
     """Of pods whose GPUs are measured."""
     gpu_health: tuple[GpuHealth, ...] | None = None
     """Of nodes on which the exporter runs; ``None``: it was not asked so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """So many pods of one template."""
+
+    pod: Pod | None
+    """The template; ``None``: it is not there."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningRequest:
+    """Room for all of its pods, which are created when it is there: a gang without pods."""
+
+    namespace: str
+    name: str
+    uid: str
+    created: datetime
+    pod_sets: tuple[PodSet, ...]
+    may_buy: bool = True
+    """Of a class that asks for new nodes; else whether there is room is all that is asked."""
+    provisioned: datetime | None = None
+    """Since when the room has been there."""
+    refused: bool = False
+    """It has been told that there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from autoscaler.model.labels import ZONE
 from autoscaler.model.pod_index import PodIndex, pod_index_of
 from autoscaler.planner.demand.gangs import Gang, foreign_gates, gangs_of, waits
 from autoscaler.planner.demand.namespace_selectors import resolve, resolved, why_held
+from autoscaler.planner.demand.requested_gangs import requested_gangs
 from autoscaler.planner.elastic.resizing import Role, roles_of
 from autoscaler.planner.handoff.reservations import kept_where_let_in, let_in
 from autoscaler.planner.handoff.scheduler_grace import is_not_asked_for
@@ -46,7 +47,8 @@ def pending_pods(cluster: Cluster, policy: Policy, fleet: Fleet, assignments: Ma
     pinned = sorted((pod for pod in index.unbound if _is_pinned(pod)), key=lambda pod: pod.key)
     blocks = LastsLongEnough.of(cluster, policy)
     pinned = [blocks.let_in(_whole(pod, cluster, claims), has_place=True) for pod in pinned]
-    gangs = [_with_rules(gang, cluster, claims) for gang in gangs_of(index, cluster.gang_sizes)]
+    waiting = sorted((*gangs_of(index, cluster.gang_sizes), *requested_gangs(cluster)), key=lambda gang: gang.order)
+    gangs = [_with_rules(gang, cluster, claims) for gang in waiting]
     gangs = _let_in(gangs, blocks, at_home=at_home, assignments=assignments)
     return Pending(
         index=index,

@@ -33,6 +33,8 @@ from autoscaler.planner.demand.gangs import Gang, pinned_to
 from autoscaler.planner.elastic.resizing import Resizing, in_turn, resize
 from autoscaler.planner.handoff.gang_admission import not_yet, start
 from autoscaler.planner.handoff.nominations import homes_of, is_contended, nominations, overstayed
+from autoscaler.planner.handoff.provisioning import answers as answers_to_requests
+from autoscaler.planner.handoff.provisioning import looks as ends_of_bookings
 from autoscaler.planner.handoff.reservations import openings, reservations
 from autoscaler.planner.handoff.scheduler_grace import left_alone, may_be_bought, not_tried_yet
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
@@ -101,6 +103,7 @@ def scale_up(
             *settled.again,
             *reservations(gangs, packing.placed, answered.admits, pins),
             *answered.admits,
+            *answers_to_requests(cluster, gangs, packing.placed, answered.waiting),
             *(nominations(gangs, packing.placed, fleet.residents) if cluster.may_nominate else ()),
             *may_be_bought(purchases(gangs, packing, fleet, free), served.tried_at),
             *openings(cluster, expected, places=fleet.reserved, patience=policy.scale_up.boot_timeout),
@@ -108,7 +111,7 @@ def scale_up(
         waiting=tuple(sorted(answered.waiting, key=lambda one: one.pod)),
         assignments=_assignments(packing),
         bound=purchase_bound(packing, served.queue.shapes, market, served.queue.proof),
-        looks=served.looks,
+        looks=(*served.looks, *ends_of_bookings(cluster)),
         wanted={place.name: place.guests[0] for place in snapshot.places if place.guests and place.node is not None},
     )
 

@@ -30,6 +30,7 @@ from autoscaler.model.cluster import (
     Node,
     Notice,
     Pod,
+    ProvisioningRequest,
     WaitingStep,
 )
 from autoscaler.model.pauses import Pause
@@ -223,6 +224,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
     "namespaces": _Whole(dict[str, dict[str, str]] | None),
     "pauses": _Whole(tuple[Pause, ...]),
     "notices": _Whole(tuple[Notice, ...]),
+    "provisioning_requests": _Whole(tuple[ProvisioningRequest, ...]),
     "elastic": _Whole(tuple[ElasticRole, ...]),
     "gpu_use": _Items(GpuUse, lambda one: one.pod),
     "gpu_health": _Whole(tuple[GpuHealth, ...] | None),

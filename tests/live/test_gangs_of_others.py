@@ -36,7 +36,15 @@ def served(plane: Plane, *, group: str, version: str, kind: str) -> Iterator[str
                 "group": group,
                 "scope": "Namespaced",
                 "names": {"kind": kind, "plural": plural},
-                "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+                "versions": [
+                    {
+                        "name": version,
+                        "served": True,
+                        "storage": True,
+                        "schema": {"openAPIV3Schema": schema},
+                        "subresources": {"status": {}},
+                    }
+                ],
             },
         },
     )
@@ -116,3 +124,48 @@ def test_nothing_is_bought_for_a_job_before_all_of_its_pods_are_there(plane: Pla
                 until(partial(bound, plane.kube, name), told=brain.texts)
             assert brain.stop() == 0
         assert [one["parameters"]["RequestedCapacity"] for one in aws.asked()] == ["3"]
+
+
+def test_room_is_bought_for_a_provisioning_request_before_there_are_pods(plane: Plane, tmp_path: Path) -> None:
+    """As Kueue asks for it: whole, once, told when it is there; its pods take it. What does not fit is told why."""
+    file, policy = write_policy(tmp_path)
+    default, template = "/api/v1/namespaces/default", gpu_pod("worker")
+    with (
+        served(plane, group="autoscaling.x-k8s.io", version="v1", kind="ProvisioningRequest") as path,
+        stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws,
+    ):
+        aws.make_groups(policy)
+        body = {"metadata": {"name": "worker"}, "template": {"spec": template["spec"]}}
+        plane.kube.send("POST", f"{default}/podtemplates", body)
+        log = tmp_path / "autoscaler.log"
+        with autoscaler(policy=file, env=aws.env, kubeconfig=plane.autoscaler_kubeconfig, log=log) as brain:
+            _ask(plane, path, "three", 3)
+            until(partial(_told, plane, f"{path}/three", "Provisioned", "True"), told=brain.texts)
+            _ask(plane, path, "five", 5)
+            why = until(partial(_told, plane, f"{path}/five", "Provisioned", "False"), told=brain.texts)
+            assert "max 4 of group gpu" in why
+            mark = {"autoscaling.x-k8s.io/consume-provisioning-request": "three"}
+            names = [f"worker-{number}" for number in range(3)]
+            for name in names:
+                make_pod(plane.kube, gpu_pod(name, annotations=mark))
+            for name in names:
+                until(partial(bound, plane.kube, name), told=brain.texts)
+            assert brain.stop() == 0
+        assert [one["parameters"]["RequestedCapacity"] for one in aws.asked()] == ["3"]
+        plane.kube.send("DELETE", f"{default}/podtemplates/worker")
+
+
+def _ask(plane: Plane, path: str, name: str, count: int) -> None:
+    spec = {
+        "provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+        "podSets": [{"podTemplateRef": {"name": "worker"}, "count": count}],
+    }
+    request = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest", "metadata": {"name": name}}
+    plane.kube.send("POST", path, request | {"spec": spec})
+
+
+def _told(plane: Plane, path: str, condition: str, status: str) -> str:
+    """The words of that condition, once it is so."""
+    conditions = plane.kube.get(path).get("status", {}).get("conditions", [])
+    found = [one["message"] for one in conditions if (one["type"], one["status"]) == (condition, status)]
+    return found[0] if found else ""

@@ -47,6 +47,7 @@ from autoscaler.model.actions import (
     Release,
     Remove,
     Reserve,
+    SetCondition,
     Step,
     StopStep,
     Uncordon,
@@ -203,6 +204,10 @@ class Fakes:
         """The API server's."""
         self._note("stop_step", namespace, name, because)
         return JobJson(metadata=Meta(name=name, namespace=namespace))
+
+    def set_condition(self, namespace: str, name: str, condition: str, **given: object) -> None:
+        """The API server's."""
+        self._note("set_condition", namespace, name, condition, *given.values())
 
 
 class Leads:
@@ -574,10 +579,11 @@ def test_before_aws_has_answered_only_the_cluster_is_cared_for() -> None:
     What the last replica was emptying stays closed: opened now it would be left alone for an hour, and be paid for.
     """
     lost = Waiting("team/lost", "no group", cause=IMPOSSIBLE)
-    steps = BeginStep("team", "train", "r"), StopStep("team", "serve", "r")
+    answer = SetCondition("team", "ask", "Provisioned", status=True, because="r")
+    steps = BeginStep("team", "train", "r"), StopStep("team", "serve", "r"), answer
     made = bench(END, *steps, GROW, Cordon("n", "r"), Uncordon("m", "r"), waiting=[lost])
     made.loop().once()
-    assert made.did() == ["end_job", "begin_step", "stop_step"]
+    assert made.did() == ["end_job", "begin_step", "stop_step", "set_condition"]
     assert "team/lost" not in made.out.getvalue()
 
 

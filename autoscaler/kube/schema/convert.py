@@ -87,6 +87,10 @@ _DO_NOT_DISRUPT: Final = {
     _SAFE_TO_EVICT: "false",
     "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
 }
+_CONSUMES: Final = (
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+)
 _POD_LEVEL: Final = (CPU, MEMORY)
 """What pod-level requests may speak of, besides huge pages."""
 
@@ -141,6 +145,7 @@ def pod_from(raw: PodJson) -> Pod:
         nominated=raw.status.nominated_node_name if not spec.node_name else "",
         deleting=meta.deletion_timestamp is not None,
         completed=_completed(raw),
+        consumes=next((meta.annotations[key] for key in _CONSUMES if key in meta.annotations), ""),
         do_not_disrupt=_do_not_disrupt(meta),
         safe_to_evict=meta.annotations.get(_SAFE_TO_EVICT) == "true",
         not_understood=tuple(_not_understood(spec)),

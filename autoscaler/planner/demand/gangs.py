@@ -11,7 +11,7 @@ from typing import Final
 
 from autoscaler.kube.schema.gang_detection import may_be_alone, must_be_told
 from autoscaler.model.cluster import GangRef, GangSize, Pod
-from autoscaler.model.labels import GATE, HOSTNAME
+from autoscaler.model.labels import GATE, HOSTNAME, REQUESTED
 from autoscaler.model.pod_index import GangKey, gang_key, pod_index_of
 
 _UNSAID: Final[Mapping[tuple[str, str], GangSize]] = MappingProxyType({})
@@ -115,7 +115,7 @@ def pinned_to(pod: Pod) -> str | None:
 
 def foreign_gates(pod: Pod) -> tuple[str, ...]:
     """Scheduling gates that others hold it by."""
-    return tuple(gate for gate in pod.gates if gate != GATE)
+    return tuple(gate for gate in pod.gates if gate not in (GATE, REQUESTED))
 
 
 def _alone(pod: Pod) -> Gang:

@@ -25,7 +25,9 @@ from autoscaler.kube.watched_kinds import (
     LATE,
     NAMESPACES,
     NODES,
+    POD_TEMPLATES,
     PODS,
+    REQUESTS,
     SIZED,
     STORAGE,
 )
@@ -309,6 +311,26 @@ def test_the_newest_version_that_is_served_is_asked(served: Served, kube: Kube) 
     Observer(kube, store).look_once()
     assert new.path != old.path
     assert store.cluster(NOW).gang_sizes == {("d", "scheduling.k8s.io/podgroups/pg"): GangSize(minimum=2)}
+
+
+def test_requests_for_room_are_followed_with_their_templates_where_they_are_served(served: Served, kube: Kube) -> None:
+    """A request whose template is not there yet lacks it; one that asks another autoscaler is none."""
+    store = Store()
+
+    def request(name: str, kind: str) -> dict[str, Any]:
+        sets = [{"podTemplateRef": {"name": template}, "count": 2} for template in ("worker", "ps")]
+        spec = {"provisioningClassName": f"{kind}.autoscaling.x-k8s.io", "podSets": sets}
+        return {"metadata": {"name": name, "namespace": "d", "uid": "u"}, "spec": spec}
+
+    served.items[REQUESTS.path] = [request("ask", "best-effort-atomic-scale-up"), request("other", "queued")]
+    served.items[POD_TEMPLATES.path] = [{"metadata": {"name": "worker", "namespace": "d"}, "template": {}}]
+    Observer(kube, store).look_once()
+    assert not store.has_listed(POD_TEMPLATES), "nobody has installed what asks by them"
+    served.groups = ["autoscaling.x-k8s.io"]
+    Observer(kube, store).look_once()
+    (found,) = store.cluster(NOW).provisioning_requests
+    assert (found.namespace, found.name, found.may_buy) == ("d", "ask", True)
+    assert [(one.pod and one.pod.key, one.count) for one in found.pod_sets] == [("d/worker", 2), (None, 2)]
 
 
 def test_an_indexed_job_says_the_size_of_its_gang(served: Served, kube: Kube) -> None:

@@ -315,6 +315,36 @@ def test_a_job_of_another_size_by_now_is_left_as_it_is(
     }
 
 
+def test_a_request_for_room_is_answered_once(api: FakeApi, writes: Writes) -> None:
+    """What others have said of it stays; it is accepted with the first answer, and the second is no write."""
+    at = datetime(2026, 11, 21, 10, tzinfo=UTC)
+    meta = {"name": "ask", "uid": "u", "resourceVersion": "7"}
+    other = {"type": "Checked", "status": "True", "lastTransitionTime": "2026-11-21T09:00:00Z"}
+    api.answer = lambda _asked: Answer({"metadata": meta, "status": {"conditions": [other]}})
+    writes.set_condition("ns", "ask", "Provisioned", status=False, because="no room", at=at)
+    path = "/apis/autoscaling.x-k8s.io/v1/namespaces/ns/provisioningrequests/ask"
+    assert [(asked.method, asked.path) for asked in api.asked] == [("GET", path), ("PATCH", f"{path}/status")]
+    told = api.asked[-1].body
+    assert told["metadata"] == {"uid": "u", "resourceVersion": "7"}
+    since = {"lastTransitionTime": "2026-11-21T10:00:00Z"}
+    assert told["status"]["conditions"] == [
+        other,
+        {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "by spillway-autoscaler"} | since,
+        {"type": "Provisioned", "status": "False", "reason": "CapacityIsNotFound", "message": "no room"} | since,
+    ]
+    api.answer = lambda _asked: Answer({"metadata": meta, "status": told["status"]})
+    writes.set_condition("ns", "ask", "Provisioned", status=False, because="still none", at=at)
+    assert api.asked[-1].method == "GET"
+    writes.set_condition("ns", "ask", "Provisioned", status=True, because="room", at=at)
+    changed = api.asked[-1].body["status"]["conditions"]
+    assert [(one["type"], one["status"]) for one in changed] == [
+        ("Checked", "True"),
+        ("Accepted", "True"),
+        ("Provisioned", "True"),
+    ]
+    assert (changed[2]["reason"], changed[2]["message"]) == ("Provisioned", "room")
+
+
 def test_a_step_is_begun_or_stopped_only_while_it_is_suspended(api: FakeApi, writes: Writes) -> None:
     """As it was seen just before. What is stopped fails without a pod."""
     meta = {"namespace": "ns", "name": "j", "uid": "u", "resourceVersion": "7"}

@@ -24,6 +24,7 @@ from autoscaler.model.actions import (
     Release,
     Remove,
     Reserve,
+    SetCondition,
     Step,
     StopStep,
     Uncordon,
@@ -78,6 +79,10 @@ def told(form: Any = "text") -> tuple[Report, io.StringIO]:
         (Release("g", "i-1", None, "r"), "let the instance go (i-1 of g)"),
         (EndJob("team", "ps", "r"), "end job team/ps"),
         (BeginStep("team", "train", "r"), "begin step team/train"),
+        (
+            SetCondition("team", "ask", "Provisioned", status=True, because="r"),
+            "tell ProvisioningRequest team/ask: Provisioned=True",
+        ),
         (StopStep("team", "train", "r"), "stop step team/train, which was not begun"),
     ],
 )
