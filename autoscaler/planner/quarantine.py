@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import IMPOSSIBLE, Memory, Plan, Waiting
-from autoscaler.model.cluster import Cluster, Group, Node, Pod
+from autoscaler.model.cluster import Cluster, Group, Node, Pod, ProvisioningRequest
 
 Planner = Callable[[Cluster, Policy, Memory], Plan]
 
 _AT_MOST: Final = 8
 """Objects that are left out: where planning breaks on more, the defect is no object's."""
 
-Culprit = Pod | Node | Group
+Culprit = Pod | Node | Group | ProvisioningRequest
 
 
 def plan_around(planner: Planner, cluster: Cluster, policy: Policy, memory: Memory) -> Plan:
@@ -82,6 +82,7 @@ def _culprit(planner: Planner, cluster: Cluster, policy: Policy, memory: Memory)
         (pods, lambda kept: replace(cluster, pods=tuple(kept))),
         (nodes, lambda kept: replace(cluster, nodes=tuple(kept))),
         (groups, lambda kept: replace(cluster, groups=tuple(kept))),
+        (cluster.provisioning_requests, lambda kept: replace(cluster, provisioning_requests=tuple(kept))),
     )
     for items, look_with in kinds:
         if items and works(look_with(())):
@@ -111,6 +112,9 @@ def _without(cluster: Cluster, culprit: Culprit) -> Cluster:
         rest = replace(cluster, nodes=tuple(node for node in cluster.nodes if node.name != culprit.name))
         group = next((one for one in cluster.groups if _has(one, culprit)), None)
         return rest if group is None else _without(rest, group)
+    if isinstance(culprit, ProvisioningRequest):
+        rest_of_them = tuple(one for one in cluster.provisioning_requests if one is not culprit)
+        return replace(cluster, provisioning_requests=rest_of_them)
     return replace(cluster, groups=tuple(group for group in cluster.groups if group.name != culprit.name))
 
 
@@ -121,4 +125,6 @@ def _has(group: Group, node: Node) -> bool:
 def _named(culprit: Culprit) -> str:
     if isinstance(culprit, Pod):
         return f"pod {culprit.key}"
+    if isinstance(culprit, ProvisioningRequest):
+        return f"ProvisioningRequest {culprit.namespace}/{culprit.name}"
     return f"{'node' if isinstance(culprit, Node) else 'Auto Scaling group'} {culprit.name}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from autoscaler.config.policy import Consolidation as ConsolidationRules
 from autoscaler.config.policy import Policy
@@ -304,6 +304,7 @@ class _Consolidating:
             if place.name != node.name and (groups or place.tier != COMING_TIER)
         )
         pods = pod_index_of(self.cluster.pods).with_pending(node.name)
-        alone = replace(self.cluster, nodes=others, pods=pods, groups=groups, may_nominate=False, elastic=())
+        besides: dict[str, Any] = {"may_nominate": False, "elastic": (), "provisioning_requests": ()}
+        alone = replace(self.cluster, nodes=others, pods=pods, groups=groups, **besides)
         fleet = replace(self.fleet, places=places, order=FillOrder())
         return scale_up(alone, self.policy, fleet, limits=self.limits)

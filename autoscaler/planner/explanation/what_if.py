@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import IMPOSSIBLE, PATIENCE, STARTING, Memory, Plan, Waiting
@@ -119,7 +120,8 @@ def _alone(cluster: Cluster, pods: tuple[Pod, ...]) -> Cluster:
     )
     groups = tuple(replace(group, refusals=()) for group in cluster.groups)
     storage = _as_bound(cluster.storage) if cluster.storage is not None else None
-    return replace(cluster, pods=(*daemons, *pods), nodes=nodes, groups=groups, storage=storage, pauses=(), notices=())
+    nothing: dict[str, Any] = {"pauses": (), "notices": (), "provisioning_requests": ()}
+    return replace(cluster, pods=(*daemons, *pods), nodes=nodes, groups=groups, storage=storage, **nothing)
 
 
 def _as_bound(storage: Storage) -> Storage:

@@ -11,12 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.model.actions import Cordon, Grow, Memory, Nominate, Plan, Reserve, SetCondition
+from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Nominate, Plan, Reserve, SetCondition
 from autoscaler.model.cluster import Cluster, Pod, PodSet, ProvisioningRequest
 from autoscaler.model.constraints import Taint
 from autoscaler.model.labels import RESERVED
 from autoscaler.planner.plan import plan
-from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later, nodes_of
+from tests.builders import (
+    NOW,
+    TOLERATES_GPU,
+    a_cluster,
+    a_group,
+    a_pod,
+    a_policy,
+    an_entry,
+    an_on_prem_node,
+    later,
+    nodes_of,
+)
 
 KEYS = [f"team/ask/{number}" for number in range(3)]
 
@@ -195,3 +206,29 @@ def test_no_scheduler_is_told_of_what_is_no_pod() -> None:
     pods = [comes(0, unschedulable_because="0/1 nodes are available")]
     decided = plan(asked(a_request((8, 1), provisioned=NOW), pods=pods, **there), a_policy(), decided.memory)
     assert {type(step) for step in decided.steps} & {Reserve, Nominate} == {Reserve}
+
+
+def test_booked_room_is_no_room_for_pods_that_are_moved() -> None:
+    """Nor is a place for what is booked one for them: a node is emptied where all of its pods have another."""
+    group = a_group(joined=1)
+    (node,) = nodes_of(group)
+    web = a_pod(
+        "web",
+        cpu=30,
+        owner="ReplicaSet/web",
+        phase="Running",
+        started=NOW,
+        tolerations=(TOLERATES_GPU,),
+        node=node.name,
+    )
+    now, home = later(hours=2), an_on_prem_node(gpus=0)
+    cpus = home.allocatable["cpu"] // 1000
+    for kept, is_moved in ((cpus - 31, True), (cpus - 29, False), (1, True)):
+        sets = (PodSet(a_pod("of", cpu=kept), 1),)
+        booked = replace(a_request(), pod_sets=sets, provisioned=later(hours=1, minutes=55))
+        cluster = asked(booked, pods=[web], nodes=[node, home], groups=[group], seen_at=now)
+        assert bool([step for step in plan(cluster, a_policy(), Memory()).steps if isinstance(step, Evict)]) == is_moved
+    full = replace(home, allocatable=home.allocatable - a_pod("of", cpu=cpus - 20).requests)
+    booked = replace(a_request(), pod_sets=(PodSet(a_pod("of", cpu=1), 1),), provisioned=later(hours=1, minutes=55))
+    cluster = asked(booked, pods=[web], nodes=[node, full], groups=[group], seen_at=now)
+    assert [step for step in plan(cluster, a_policy(), Memory()).steps if isinstance(step, Evict)] == []

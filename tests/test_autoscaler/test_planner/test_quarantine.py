@@ -9,10 +9,10 @@ import pytest
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Grow, Memory, Plan, Remove
-from autoscaler.model.cluster import Cluster
+from autoscaler.model.cluster import Cluster, PodSet, ProvisioningRequest
 from autoscaler.planner.plan import plan
 from autoscaler.planner.quarantine import plan_around
-from tests.builders import a_cluster, a_group, a_pod, a_policy, later, nodes_of
+from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, later, nodes_of
 from tests.test_autoscaler.test_planner.test_disruption.test_scale_down import OURS
 
 WHY = "planning breaks on it (ZeroDivisionError: of p{:02}): it is left out until it changes"
@@ -25,7 +25,7 @@ def breaks_on(*names: str) -> Any:
         for name in names:
             if any(name in (pod.name, pod.key) for pod in cluster.pods):
                 raise ZeroDivisionError(f"of {name}")
-            if any(one.name == name for one in (*cluster.nodes, *cluster.groups)):
+            if any(one.name == name for one in (*cluster.nodes, *cluster.groups, *cluster.provisioning_requests)):
                 raise ZeroDivisionError(f"of {name}")
         return plan(cluster, policy, memory)
 
@@ -43,6 +43,17 @@ def test_a_poison_pod_is_told_and_the_others_are_bought_for(number: int) -> None
     assert found.warnings == (f"pod team/p{number:02}: {WHY.format(number)}",)
     (told,) = [one for one in found.waiting if one.pod == f"team/p{number:02}"]
     assert told.hopeless
+
+
+def test_a_poison_request_for_room_is_told_and_the_others_are_served() -> None:
+    """It is no pod: the warning alone tells of it."""
+    asked = [
+        ProvisioningRequest("team", name, uid=name, created=NOW, pod_sets=(PodSet(a_pod(gpus=8), 1),)) for name in "ab"
+    ]
+    found = plan_around(breaks_on("a"), a_cluster(provisioning_requests=tuple(asked)), a_policy(), Memory())
+    (warning,) = found.warnings
+    assert warning.startswith("ProvisioningRequest team/a: planning breaks on it")
+    assert [(type(step), step.demand) for step in found.steps if isinstance(step, Grow)] == [(Grow, ("team/b/0",))]
 
 
 def test_several_are_found_one_by_one() -> None:
