@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from autoscaler.kube.client import Kube
     from images.backends.states import RoleState, Stage, TaskState
     from images.jobs import Job
@@ -263,22 +261,13 @@ def _stages(job: str, backend: str, namespace: str, autoscaler: str, kubeconfig:
 @_kubeconfig
 def list_(namespace: str | None, place: str | None, backend: str, kubeconfig: Path | None) -> None:
     """Show every job, by role."""
-    from rich.table import Table  # noqa: PLC0415
+    from images.tables import print_roles  # noqa: PLC0415
 
     found = _states(backend, namespace, kubeconfig, place=place)
     if not found:
         click.echo("no jobs; `spillway jobs templates` shows what there is to start from")
         return
-    table = Table(box=None, pad_edge=False)
-    for column in _WORDS:
-        table.add_column(column, overflow="fold", no_wrap=column == "STATE")
-    for column in _COUNTS:
-        table.add_column(column, justify="right", no_wrap=True)
-    for one in found:
-        state = f"{one.state} for {_age(datetime.now(UTC) - one.since)}"
-        counts = (one.waiting, one.running, one.succeeded, one.failed, one.gpus)
-        table.add_row(one.namespace, one.job, one.role, state, *map(str, counts))
-    _print(table)
+    print_roles(found, now=datetime.now(UTC))
 
 
 @jobs.command()
@@ -289,26 +278,11 @@ def list_(namespace: str | None, place: str | None, backend: str, kubeconfig: Pa
 @_kubeconfig
 def show(job: str, backend: str, namespace: str, autoscaler: str, kubeconfig: Path | None) -> None:
     """Show one job, task by task: since when, where, how often it was started, and what keeps it."""
-    from rich.table import Table  # noqa: PLC0415
+    from images.tables import print_tasks  # noqa: PLC0415
 
     stage, tasks = _shown(job, backend, namespace, autoscaler, kubeconfig)
     click.echo(f"{job}: {stage.word}: {stage.detail}")
-    table = Table(box=None, pad_edge=False)
-    for column in ("TASK", "STATE", "ON", "STARTS", "GPUS", "WHY"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("TASK", "STATE"))
-    for one in tasks:
-        state = f"{one.state} for {_age(datetime.now(UTC) - one.since)}" if one.since else one.state
-        gpus = str(len(one.gpus)) if "?" in one.gpus else ", ".join(one.gpus)
-        table.add_row(f"{one.role} {one.index}", state, one.where, str(one.starts), gpus, one.why)
-    _print(table)
-
-
-def _print(table: Table) -> None:
-    """As wide as the terminal is; whole, where a program reads."""
-    from rich.console import Console  # noqa: PLC0415
-
-    console = Console()
-    (console if console.is_terminal else Console(width=_WIDE)).print(table)
+    print_tasks(tasks, now=datetime.now(UTC))
 
 
 def _shown(
@@ -335,22 +309,6 @@ def _states(backend: str, namespace: str | None, kubeconfig: Path | None, *, pla
     from images.backends.kubernetes import states as in_cluster  # noqa: PLC0415
 
     return in_cluster(_kube(kubeconfig), namespace=namespace)
-
-
-_WORDS = ("NAMESPACE", "JOB", "ROLE", "STATE")
-_COUNTS = ("WAIT", "RUN", "DONE", "FAIL", "GPUS")
-"""So short that a terminal of 80 columns has room for the words."""
-_WIDE = 1000
-"""Columns, where a program reads: no name is cut."""
-
-
-def _age(span: timedelta) -> str:
-    """In the biggest unit that leaves at least two of it: 90 s, 15 min, 3 h, 2 d."""
-    seconds = max(0, int(span.total_seconds()))
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
 
 
 @jobs.command()

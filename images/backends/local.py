@@ -178,6 +178,7 @@ def _task(task: Json, status: Json, ended: State | None) -> TaskState:
     state, failures = said["state"], said["failures"]
     if ended is not None and state != "done":
         state = ended
+    devices = tuple(_gpus(task)) if state == "running" else ()
     return TaskState(
         role=task["role"],
         index=task["index"],
@@ -185,7 +186,8 @@ def _task(task: Json, status: Json, ended: State | None) -> TaskState:
         since=datetime.fromisoformat(said["since"]),
         where=f"process {said['pid']}" if state == "running" else "",
         starts=failures + (said["state"] not in ("waiting", "failed")),
-        gpus=tuple(_gpus(task)) if state == "running" else (),
+        gpus=len(devices),
+        devices=devices,
         why=f"failed {failures} time{'' if failures == 1 else 's'}" if failures else "",
     )
 

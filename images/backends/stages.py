@@ -85,7 +85,7 @@ def _with_pods(job: Json, index: int, pods: Sequence[Json], look: Look) -> TaskS
         since=datetime.fromisoformat(since or status.get("startTime") or pod["metadata"]["creationTimestamp"]),
         where=spec.get("nodeName", ""),
         starts=sum(each["status"]["phase"] in _STATES for each in pods) + restarts,
-        gpus=("?",) * gpus_of(pod),
+        gpus=gpus_of(pod),
         why=why,
     )
 

@@ -45,8 +45,9 @@ class TaskState:
     """Its node, or its process of this machine."""
     starts: int = 0
     """How often its program was started."""
-    gpus: tuple[str, ...] = ()
-    """Their numbers where they are known, else so many times a question mark."""
+    gpus: int = 0
+    devices: tuple[str, ...] = ()
+    """Which GPUs these are, where that is known."""
     why: str = ""
     """What keeps it, or how it has ended."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner, Result
 
 from autoscaler.model.errors import BadInput
-from images.cli import TARGETS, TEMPLATES, _age, jobs
+from images.cli import TARGETS, TEMPLATES, jobs
 from images.endpoints import BACKENDS
 from images.job_files import read_job
 from images.job_roles import Role
@@ -117,12 +116,6 @@ def test_the_first_template_tells_of_every_key() -> None:
     """Nothing is kept back."""
     text = (TEMPLATES / "parameter-server.yaml").read_text()
     assert [key for key in {*Job.model_fields, *Role.model_fields} if f"{key}:" not in text] == []
-
-
-def test_ages_are_told_in_one_unit() -> None:
-    """The biggest of which there are at least two."""
-    spans = {0: "0 s", 119: "119 s", 120: "2 min", 7_199: "119 min", 7_200: "2 h", 172_800: "2 d"}
-    assert {seconds: _age(timedelta(seconds=seconds)) for seconds in spans} == spans
 
 
 @pytest.mark.parametrize(

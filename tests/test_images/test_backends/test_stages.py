@@ -217,7 +217,7 @@ def task_pod(
 
 def task(index: int, **given: Any) -> TaskState:
     """Of mnist-worker, which has no label that says its role; it waits since its pod was made."""
-    ordinary: dict[str, Any] = {"state": "waiting", "since": MADE, "gpus": ("?", "?")}
+    ordinary: dict[str, Any] = {"state": "waiting", "since": MADE, "gpus": 2}
     return TaskState(role="mnist-worker", index=index, **ordinary | given)
 
 
@@ -269,7 +269,7 @@ def test_a_task_that_was_started_again_is_shown_by_its_newest_pod() -> None:
 
 def test_tasks_without_a_pod_are_shown_by_their_job() -> None:
     """Not made yet, ended, waiting for the step before, or never begun."""
-    nothing = replace(task(0), since=None, gpus=())
+    nothing = replace(task(0), since=None, gpus=0)
     assert tasks_of(Look([job(tasks=2)])) == [replace(nothing, index=n, why="has no pod yet") for n in (0, 1)]
     for end, state in (("Complete", "done"), ("Failed", "failed")):
         over = job(tasks=1, end=end)
