@@ -17,11 +17,18 @@ from autoscaler.planner.demand.gangs import Gang
 
 BOOKED_FOR: Final = timedelta(minutes=10)
 """As in cluster-autoscaler."""
+MOST_PODS: Final = 20_000
+"""Of one request: it costs nothing to write a larger number, and each of its pods would be planned for."""
 
 
 def name_of(request: ProvisioningRequest) -> str:
     """Of its gang. No pod and no job has such a name."""
     return f"{request.namespace}/{request.name} (ProvisioningRequest)"
+
+
+def size_of(request: ProvisioningRequest) -> int:
+    """How many pods it asks room for."""
+    return sum(one.count for one in request.pod_sets)
 
 
 def requested_gangs(cluster: Cluster) -> tuple[Gang, ...]:
@@ -39,7 +46,7 @@ def requested_gangs(cluster: Cluster) -> tuple[Gang, ...]:
 def _gang(request: ProvisioningRequest, come: list[Pod], cluster: Cluster) -> Gang | None:
     if request.provisioned is not None and cluster.seen_at >= request.provisioned + BOOKED_FOR:
         return None
-    if any(one.pod is None for one in request.pod_sets):
+    if size_of(request) > MOST_PODS or any(one.pod is None for one in request.pod_sets):
         return None
     asked = [one.pod for one in request.pod_sets if one.pod is not None for _ in range(one.count)]
     pods = [_pod(request, pod, number) for number, pod in enumerate(asked)]

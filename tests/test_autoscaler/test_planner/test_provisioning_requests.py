@@ -118,6 +118,16 @@ def test_what_does_not_fit_whole_is_not_bought_and_told_once() -> None:
     assert told(plan(asked(a_request(refused=True), **ready(3)), a_policy(), Memory())) == [("Provisioned", True)]
 
 
+def test_a_request_for_more_pods_than_any_cluster_has_is_refused_at_once() -> None:
+    """A large number is written in a moment; the others are served."""
+    large, small = a_request((1, 10**9), name="large"), a_request((8, 1))
+    decided = plan(asked(large, small), a_policy(), Memory())
+    assert grown(decided) == {a_group().name: 1}
+    (answer,) = (step for step in decided.steps if isinstance(step, SetCondition))
+    assert (answer.name, answer.because) == ("large", "it asks for 1000000000 pods: at most 20000 are planned for")
+    assert told(plan(asked(replace(large, refused=True)), a_policy(), Memory())) == []
+
+
 def test_to_check_for_capacity_buys_nothing() -> None:
     """There is room, or there is none."""
     check = a_request((8, 1), may_buy=False)
