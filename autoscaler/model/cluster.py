@@ -390,6 +390,11 @@ class ProvisioningRequest:
     refused: bool = False
     """It has been told that there is none."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether each of its templates is there: they may be created after it."""
+        return all(one.pod is not None for one in self.pod_sets)
+
 
 @dataclass(frozen=True, slots=True)
 class LingeringJob:

@@ -31,6 +31,13 @@ def size_of(request: ProvisioningRequest) -> int:
     return sum(one.count for one in request.pod_sets)
 
 
+def why_not_planned(request: ProvisioningRequest) -> str:
+    """What keeps it from being a gang at all; empty where nothing does."""
+    if size_of(request) > MOST_PODS:
+        return f"it asks for {size_of(request)} pods: at most {MOST_PODS} are planned for"
+    return "" if request.is_whole else "a PodTemplate that it names is not there"
+
+
 def requested_gangs(cluster: Cluster) -> tuple[Gang, ...]:
     """Of each request whose templates are there and whose pods have not all come, in order of their names."""
     if not cluster.provisioning_requests:
@@ -46,7 +53,7 @@ def requested_gangs(cluster: Cluster) -> tuple[Gang, ...]:
 def _gang(request: ProvisioningRequest, come: list[Pod], cluster: Cluster) -> Gang | None:
     if request.provisioned is not None and cluster.seen_at >= request.provisioned + BOOKED_FOR:
         return None
-    if size_of(request) > MOST_PODS or any(one.pod is None for one in request.pod_sets):
+    if why_not_planned(request):
         return None
     asked = [one.pod for one in request.pod_sets if one.pod is not None for _ in range(one.count)]
     pods = [_pod(request, pod, number) for number, pod in enumerate(asked)]

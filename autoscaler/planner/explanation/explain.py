@@ -10,9 +10,10 @@ from typing import Final
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Plan, Resize, describe
-from autoscaler.model.cluster import Cluster, Group, Pod, WaitingStep, succeeded
+from autoscaler.model.cluster import Cluster, Group, Pod, ProvisioningRequest, WaitingStep, succeeded
 from autoscaler.model.errors import BadInput
 from autoscaler.model.needed_changes import NeededChange, merged
+from autoscaler.planner.demand.requested_gangs import BOOKED_FOR, size_of, why_not_planned
 from autoscaler.planner.explanation.explain_groups import explain_group
 from autoscaler.planner.explanation.explain_nodes import explain_node
 
@@ -81,6 +82,10 @@ def _of_job(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator
     pods = [pod for pod in cluster.pods if _is_of(pod, key)]
     namespace, _, name = key.partition("/")
     steps = [one for one in cluster.workflow_steps if one.namespace == namespace and name in (one.of, one.name)]
+    requests = [one for one in cluster.provisioning_requests if f"{one.namespace}/{one.name}" == key]
+    yield from (_requested(one, plan) for one in requests)
+    if requests and not pods:
+        return
     if not pods and not steps:
         raise BadInput(f"no pod in namespace {namespace!r} is of a job or gang {name!r}")
     said: dict[str, list[Pod]] = defaultdict(list)
@@ -98,6 +103,17 @@ def _of_job(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator
         yield f"{names}{more}: {line}"
     for step in steps:
         yield f"{step.name}: {_turn_of(step)}"
+
+
+def _requested(request: ProvisioningRequest, plan: Plan) -> str:
+    key, many = f"{request.namespace}/{request.name}", _count(size_of(request))
+    if request.provisioned is not None:
+        until = request.provisioned + BOOKED_FOR
+        return (
+            f"ProvisioningRequest {key} has its room: kept until {until:%H:%M:%S} UTC for those of {many} still to come"
+        )
+    why = why_not_planned(request) or next((one.because for one in plan.waiting if one.pod.startswith(f"{key}/")), "")
+    return f"ProvisioningRequest {key} asks room for {many}: {why or 'all of it is there, and it is told next'}"
 
 
 def _turn_of(step: WaitingStep) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from autoscaler.model.actions import SetCondition, Waiting
 from autoscaler.model.cluster import Cluster
 from autoscaler.planner.demand.gangs import Gang
-from autoscaler.planner.demand.requested_gangs import BOOKED_FOR, MOST_PODS, name_of, size_of
+from autoscaler.planner.demand.requested_gangs import BOOKED_FOR, name_of, why_not_planned
 from autoscaler.planner.placement.gang_packing import Placed
 from autoscaler.planner.supply.fleet import has_joined
 
@@ -36,11 +36,17 @@ def answers(
             if len(there.places) == len(gang.waiting) and all(has_joined(place) for _, place in there.places):
                 why = f"there is room for all of its {len(gang.waiting)} pods"
                 found.append(SetCondition(**about, condition="Provisioned", status=True, because=why))
-        elif (gang is not None or size_of(request) > MOST_PODS) and not request.refused:
-            too_many = f"it asks for {size_of(request)} pods: at most {MOST_PODS} are planned for"
-            why = because.get(gang.waiting[0].key, "there is no room for its pods") if gang is not None else too_many
+        elif (
+            request.is_whole
+            and not request.refused
+            and (why := why_not_planned(request) or _why_not_placed(gang, because))
+        ):
             found.append(SetCondition(**about, condition="Provisioned", status=False, because=why))
     return found
+
+
+def _why_not_placed(gang: Gang | None, because: Mapping[str, str]) -> str:
+    return because.get(gang.waiting[0].key, "there is no room for its pods") if gang is not None else ""
 
 
 def looks(cluster: Cluster) -> list[datetime]:

@@ -15,6 +15,7 @@ from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Nominate, Plan
 from autoscaler.model.cluster import Cluster, Pod, PodSet, ProvisioningRequest
 from autoscaler.model.constraints import Taint
 from autoscaler.model.labels import RESERVED
+from autoscaler.planner.explanation.explain import explain
 from autoscaler.planner.plan import plan
 from tests.builders import (
     NOW,
@@ -139,7 +140,11 @@ def test_to_check_for_capacity_buys_nothing() -> None:
 def test_a_request_without_its_templates_is_waited_for() -> None:
     """Part of it is not what was asked for."""
     half = replace(a_request(), pod_sets=(*a_request().pod_sets, PodSet(None, 1)))
-    assert plan(asked(half), a_policy(), Memory()).steps == ()
+    decided = plan(asked(half), a_policy(), Memory())
+    assert (grown(decided), told(decided)) == ({}, [("Provisioned", False)])
+    assert (
+        explained(half) == "ProvisioningRequest team/ask asks room for 4 pods: a PodTemplate that it names is not there"
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,6 +209,23 @@ def test_two_requests_and_a_gang_of_pods_share_no_room() -> None:
     decided = plan(asked(a_request((8, 1)), second, nodes=[an_on_prem_node()]), a_policy(), Memory())
     assert [step.name for step in decided.steps if isinstance(step, SetCondition)] == ["ask"]
     assert grown(decided) == {a_group().name: 1}
+
+
+def explained(request: ProvisioningRequest, **given: Any) -> str:
+    """What `explain job` says of it."""
+    cluster, policy = asked(request, **given), a_policy(an_entry(max=2))
+    (line,) = explain("job", "team/ask", cluster, policy, plan(cluster, policy, Memory()))
+    return line
+
+
+def test_a_request_is_explained_by_its_name() -> None:
+    """Why it waits, that it is told next, until when its room is kept."""
+    asks = "ProvisioningRequest team/ask asks room for 3 pods: "
+    assert "max 2 of group gpu-a100" in explained(a_request()).removeprefix(asks)
+    assert explained(a_request((1, 3)), nodes=[an_on_prem_node()]) == f"{asks}all of it is there, and it is told next"
+    assert explained(a_request(provisioned=NOW)) == (
+        "ProvisioningRequest team/ask has its room: kept until 09:10:00 UTC for those of 3 pods still to come"
+    )
 
 
 def test_no_scheduler_is_told_of_what_is_no_pod() -> None:
