@@ -109,9 +109,7 @@ def _requested(request: ProvisioningRequest, plan: Plan) -> str:
     key, many = f"{request.namespace}/{request.name}", _count(size_of(request))
     if request.provisioned is not None:
         until = request.provisioned + BOOKED_FOR
-        return (
-            f"ProvisioningRequest {key} has its room: kept until {until:%H:%M:%S} UTC for those of {many} still to come"
-        )
+        return f"ProvisioningRequest {key} has its room, which is kept until {until:%H:%M:%S} UTC: it is for {many}"
     why = why_not_planned(request) or next((one.because for one in plan.waiting if one.pod.startswith(f"{key}/")), "")
     return f"ProvisioningRequest {key} asks room for {many}: {why or 'all of it is there, and it is told next'}"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from autoscaler.model.actions import SetCondition, Waiting
-from autoscaler.model.cluster import Cluster
+from autoscaler.model.cluster import Cluster, ProvisioningRequest
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.demand.requested_gangs import BOOKED_FOR, name_of, why_not_planned
 from autoscaler.planner.placement.gang_packing import Placed
@@ -27,26 +27,35 @@ def answers(
     found = []
     for request in cluster.provisioning_requests:
         gang = asked.get(name_of(request))
-        about = {"namespace": request.namespace, "name": request.name}
         if request.provisioned is not None:
-            if cluster.seen_at >= request.provisioned + BOOKED_FOR:
-                why = f"its room was kept for {BOOKED_FOR.total_seconds() / 60:.0f} minutes"
-                found.append(SetCondition(**about, condition="BookingExpired", status=True, because=why))
+            answer = _booked(request, cluster.seen_at)
         elif gang is not None and (there := placed.get(gang.name)) is not None:
-            if len(there.places) == len(gang.waiting) and all(has_joined(place) for _, place in there.places):
-                why = f"there is room for all of its {len(gang.waiting)} pods"
-                found.append(SetCondition(**about, condition="Provisioned", status=True, because=why))
-        elif (
-            request.is_whole
-            and not request.refused
-            and (why := why_not_planned(request) or _why_not_placed(gang, because))
-        ):
-            found.append(SetCondition(**about, condition="Provisioned", status=False, because=why))
+            answer = _placed(request, gang, there)
+        else:
+            answer = _not_placed(request, because.get(gang.waiting[0].key, "") if gang is not None else "")
+        found += [answer] if answer is not None else []
     return found
 
 
-def _why_not_placed(gang: Gang | None, because: Mapping[str, str]) -> str:
-    return because.get(gang.waiting[0].key, "there is no room for its pods") if gang is not None else ""
+def _booked(request: ProvisioningRequest, now: datetime) -> SetCondition | None:
+    if request.provisioned is None or now < request.provisioned + BOOKED_FOR:
+        return None
+    why = f"its room was kept for {BOOKED_FOR.total_seconds() / 60:.0f} minutes"
+    return SetCondition(request.namespace, request.name, "BookingExpired", status=True, because=why)
+
+
+def _placed(request: ProvisioningRequest, gang: Gang, there: Placed) -> SetCondition | None:
+    if len(there.places) < len(gang.waiting) or not all(has_joined(place) for _, place in there.places):
+        return None
+    why = f"there is room for all of its {len(gang.waiting)} pods"
+    return SetCondition(request.namespace, request.name, "Provisioned", status=True, because=why)
+
+
+def _not_placed(request: ProvisioningRequest, because: str) -> SetCondition | None:
+    why = because or why_not_planned(request)
+    if request.refused or not (request.is_whole and why):
+        return None
+    return SetCondition(request.namespace, request.name, "Provisioned", status=False, because=why)
 
 
 def looks(cluster: Cluster) -> list[datetime]:

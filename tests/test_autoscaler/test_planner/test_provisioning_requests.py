@@ -140,11 +140,8 @@ def test_to_check_for_capacity_buys_nothing() -> None:
 def test_a_request_without_its_templates_is_waited_for() -> None:
     """Part of it is not what was asked for."""
     half = replace(a_request(), pod_sets=(*a_request().pod_sets, PodSet(None, 1)))
-    decided = plan(asked(half), a_policy(), Memory())
-    assert (grown(decided), told(decided)) == ({}, [("Provisioned", False)])
-    assert (
-        explained(half) == "ProvisioningRequest team/ask asks room for 4 pods: a PodTemplate that it names is not there"
-    )
+    assert plan(asked(half), a_policy(), Memory()).steps == ()
+    assert explained(half).endswith("asks room for 4 pods: a PodTemplate that it names is not there")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +221,7 @@ def test_a_request_is_explained_by_its_name() -> None:
     assert "max 2 of group gpu-a100" in explained(a_request()).removeprefix(asks)
     assert explained(a_request((1, 3)), nodes=[an_on_prem_node()]) == f"{asks}all of it is there, and it is told next"
     assert explained(a_request(provisioned=NOW)) == (
-        "ProvisioningRequest team/ask has its room: kept until 09:10:00 UTC for those of 3 pods still to come"
+        "ProvisioningRequest team/ask has its room, which is kept until 09:10:00 UTC: it is for 3 pods"
     )
 
 
