@@ -357,11 +357,20 @@ def _lines(
 
 @jobs.command()
 @click.argument("job")
-def stop(job: str) -> None:
-    """End a job of this machine, and keep what it wrote; in a cluster, `delete` ends it."""
-    from images.backends.local import stop as end  # noqa: PLC0415
+@_backend
+@_namespace
+@_kubeconfig
+def stop(job: str, backend: str, namespace: str, kubeconfig: Path | None) -> None:
+    """End a job, with grace for its tasks, and keep what there is to see of it."""
+    if backend == "local":
+        from images.backends.local import stop as end  # noqa: PLC0415
 
-    click.echo(f"stopped {job}" if end(name=job) else f"{job} had ended already")
+        was_running = end(name=job)
+    else:
+        from images.backends.kubernetes import stop as end_in_cluster  # noqa: PLC0415
+
+        was_running = end_in_cluster(_kube(kubeconfig), namespace=namespace, name=job)
+    click.echo(f"stopped {job}" if was_running else f"{job} had ended already")
 
 
 @jobs.command()

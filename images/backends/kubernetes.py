@@ -1,4 +1,4 @@
-"""Jobs in a Kubernetes cluster: submit, list, read their logs, delete."""
+"""Jobs in a Kubernetes cluster: submit, list, read their logs, stop, delete."""
 
 from __future__ import annotations
 
@@ -112,14 +112,49 @@ def _owned(manifest: Manifest, *, by: Mapping[str, Any]) -> Manifest:
     return manifest | {"metadata": manifest["metadata"] | {"ownerReferences": [owner]}}
 
 
+def stop(kube: Kube, *, namespace: str, name: str) -> bool:
+    """Have the Jobs of a training job fail that have not ended: their pods get SIGTERM, and their grace.
+
+    The Jobs stay, and with them what is shown of the job. Says whether there was one that had not ended. Raises
+    ``BadInput`` where there is no such job.
+    """
+    left = [job for job in _jobs(kube, namespace, name) if _end(job) is None]
+    with _told(f"cannot stop job {name!r}"):
+        for job in left:
+            _stop(kube, job)
+    return bool(left)
+
+
+def _stop(kube: Kube, job: Json) -> None:
+    """By a deadline that is over; a Job that is suspended has none, and is resumed without a task.
+
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup
+    """
+    meta = job["metadata"]
+    marks = {words.STOPPED: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    resumed = {"suspend": False, "parallelism": 0} if job["spec"].get("suspend") else {}
+    body = {"metadata": {"uid": meta["uid"], "annotations": marks}, "spec": {"activeDeadlineSeconds": 0} | resumed}
+    path = f"{_path('Job', meta['namespace'])}/{meta['name']}"
+    try:
+        kube.send("PATCH", path, body, content="application/merge-patch+json")
+    except Refused as refused:
+        if refused.status != _NOT_FOUND:  # it has been cleared away meanwhile
+            raise
+
+
+def _jobs(kube: Kube, namespace: str, name: str) -> list[Json]:
+    found = _of_job(kube, "Job", namespace, name)
+    if not found:
+        raise BadInput(f"there is no training job {name!r} in namespace {namespace!r}: `spillway jobs list` shows them")
+    return found
+
+
 def delete(kube: Kube, *, namespace: str, name: str, patience: float = _PATIENCE) -> bool:
     """Delete the main Job of a training job; the cluster's garbage collector takes the rest along.
 
     Waits until the job's name is free again, and says whether it is. Raises ``BadInput`` where there is no such job.
     """
-    jobs = _of_job(kube, "Job", namespace, name)
-    if not jobs:
-        raise BadInput(f"there is no training job {name!r} in namespace {namespace!r}: `spillway jobs list` shows them")
+    jobs = _jobs(kube, namespace, name)
     uids = {job["metadata"]["uid"] for job in jobs}
     with _told(f"cannot delete job {name!r}"):
         for job in jobs:
@@ -162,7 +197,7 @@ def outcome(kube: Kube, *, namespace: str, name: str) -> Outcome:
     if not ends:
         pods = [pod for pod in _of_job(kube, "Pod", namespace, name) if pod["status"]["phase"] in _UNENDED]
         return "running" if jobs or pods else "gone"
-    if any(end is not None and end[0] == "failed" for end in ends):
+    if any(end is not None and end[0] != "done" for end in ends):
         return "failed"
     return "done" if all(ends) else "running"
 
@@ -197,7 +232,8 @@ def _end(job: Json) -> tuple[State, str] | None:
     """How and when a Job ended."""
     for condition in job["status"].get("conditions", ()):
         if condition["status"] == "True" and condition["type"] in _ENDS:
-            return _ENDS[condition["type"]], str(condition["lastTransitionTime"])
+            is_stopped = condition["type"] == "Failed" and words.STOPPED in job["metadata"].get("annotations", {})
+            return "stopped" if is_stopped else _ENDS[condition["type"]], str(condition["lastTransitionTime"])
     return None
 
 

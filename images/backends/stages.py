@@ -93,6 +93,8 @@ def _with_pods(job: Json, index: int, pods: Sequence[Json], look: Look) -> TaskS
 def _without_pod(job: Json, index: int) -> TaskState:
     end = _condition(job)
     since = datetime.fromisoformat(end["lastTransitionTime"]) if end else None
+    if end is not None and end["type"] == "Failed" and _is_ended_by_owner(job):
+        return TaskState(_role(job), index, "stopped", since, why="its job was stopped")
     if _is_stopped(job):
         return TaskState(_role(job), index, "stopped", since, why=job["metadata"]["annotations"][words.STEP_STOPPED])
     if end is not None:
@@ -144,6 +146,8 @@ def _end(look: Look) -> Stage | None:
     left = _names(job for job in look.jobs if _is_stopped(job) or _is_later(job))
     after = f"; not begun: {left}" if left else ""
     for job, one in zip(deciding, conditions, strict=True):
+        if one is not None and one["type"] == "Failed" and _is_ended_by_owner(job):
+            return Stage("ended", "stopped", 1)
         if one is not None and one["type"] == "Failed" and not _is_stopped(job):
             told = f"{one.get('reason', '')}: {one.get('message', '')}".strip(": ")
             return Stage("ended", f"{job['metadata']['name']} has failed: {told}{after}", _failure(look.pods))
@@ -160,6 +164,10 @@ def depends_on_others(job: Json) -> bool:
 def _is_stopped(job: Json) -> bool:
     """A step that was given up as one before it had failed."""
     return words.STEP_STOPPED in job["metadata"].get("annotations", {})
+
+
+def _is_ended_by_owner(job: Json) -> bool:
+    return words.STOPPED in job["metadata"].get("annotations", {})
 
 
 def _is_later(job: Json) -> bool:

@@ -15,7 +15,7 @@ from autoscaler.kube.client import Kube
 from autoscaler.kube.writes import Writes
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput
-from images.backends.kubernetes import delete, logs, states, submit
+from images.backends.kubernetes import delete, logs, outcome, states, stop, submit
 from images.backends.states import RoleState
 from images.cli import TEMPLATES, jobs
 from images.job_files import parse_job, read_job
@@ -169,6 +169,37 @@ def test_a_lost_machine_costs_no_restart(plane: Plane, kube: Kube) -> None:
     plane.kube.send("PATCH", f"{path}/status", body, content="application/strategic-merge-patch+json")
     until(lambda: [pod for pod in pods(plane) if pod["metadata"]["uid"] != first["uid"]], "another pod")
     assert seen(kube)["worker"].state == "waiting"
+
+
+def test_a_stopped_job_ends_and_can_still_be_looked_at(plane: Plane, kube: Kube) -> None:
+    """Its tasks get SIGTERM, and none is made anew; what is shown of it stays until it is deleted."""
+    plane.fake_node("dgx", cpu="32", memory="256Gi", gpu="8")
+    submit(kube, mnist(roles={"worker": TASK | {"count": 2, "gpus": 4}, "ps": TASK}))
+    all_pods(plane)
+    admit(plane, "dgx")
+    until(lambda: seen(kube)["worker"].state == "running", "the workers")
+    typed = ["stop", "mnist", "--kubeconfig", str(plane.kubeconfig)]
+    assert CliRunner().invoke(jobs, typed).output == "stopped mnist\n"
+    until(lambda: {one.state for one in seen(kube).values()} == {"stopped"}, "the end of both roles")
+    until(lambda: not pods(plane), "the end of the pods")
+    assert outcome(kube, namespace="default", name="mnist") == "failed"
+    shown = CliRunner().invoke(jobs, ["show", "mnist", "--kubeconfig", str(plane.kubeconfig)], catch_exceptions=False)
+    assert shown.output.startswith("mnist: ended: stopped"), shown.output
+    assert shown.output.count("its job was stopped") == 3, shown.output
+    assert CliRunner().invoke(jobs, typed).output == "mnist had ended already\n"
+    assert delete(kube, namespace="default", name="mnist")
+    with pytest.raises(BadInput, match="there is no training job 'mnist' in namespace 'default'"):
+        stop(kube, namespace="default", name="mnist")
+
+
+def test_steps_of_a_stopped_workflow_never_begin(plane: Plane, kube: Kube) -> None:
+    """Those that wait for others end with it, without a pod."""
+    roles = {"prepare": TASK, "train": TASK}
+    submit(kube, mnist(roles=roles, depends_on={"train": ["prepare"]}, gang=False))
+    until(lambda: pods(plane), "the first step's pod")
+    assert stop(kube, namespace="default", name="mnist")
+    until(lambda: {one.state for one in seen(kube).values()} == {"stopped"}, "the end of both steps")
+    until(lambda: not pods(plane), "the end of the pod")
 
 
 def test_deleting_the_job_takes_everything_along(plane: Plane, kube: Kube) -> None:

@@ -130,7 +130,7 @@ def test_a_job_outlives_the_terminal_that_it_was_submitted_from() -> None:
     submitted(TRAIN, WAIT)
     supervisor = json.loads((local.home() / "line" / "status.json").read_text())["pid"]
     assert os.getsid(supervisor) == supervisor
-    CliRunner().invoke(jobs, ["stop", "line"])
+    CliRunner().invoke(jobs, ["stop", "line", "--to", "local"])
 
 
 def test_delete_ends_every_task_of_a_job_that_runs() -> None:
@@ -156,8 +156,8 @@ def test_stop_ends_every_task_and_keeps_the_lines() -> None:
         ["worker", "1", "running"],
         ["ps", "0", "running"],
     ]
-    assert CliRunner().invoke(jobs, ["stop", "line"]).output == "stopped line\n"
-    assert CliRunner().invoke(jobs, ["stop", "line"]).output == "line had ended already\n"
+    assert CliRunner().invoke(jobs, ["stop", "line", "--to", "local"]).output == "stopped line\n"
+    assert CliRunner().invoke(jobs, ["stop", "line", "--to", "local"]).output == "line had ended already\n"
     assert not [pid for pid in programs if is_there(pid)]
     assert {state.state for state in seen().values()} == {"stopped"}
     assert typed("logs", "line", "--role", "ps").output == "ready\n"

@@ -275,6 +275,13 @@ def test_tasks_without_a_pod_are_shown_by_their_job() -> None:
         over = job(tasks=1, end=end)
         over["status"]["conditions"][0]["lastTransitionTime"] = OVER.isoformat()
         assert tasks_of(Look([over])) == [replace(nothing, state=state, since=OVER)]
+    stopped = job(tasks=1, end="Failed")
+    stopped["status"]["conditions"][0]["lastTransitionTime"] = OVER.isoformat()
+    stopped["metadata"]["annotations"] = {words.STOPPED: "2026-11-21T09:00:00Z"}
+    assert [(one.state, one.why) for one in tasks_of(Look([stopped]))] == [("stopped", "its job was stopped")]
+    assert stage_of(Look([job("mnist-ps", end="Complete"), stopped])) == Stage("ended", "stopped", 1)
+    stopped["status"]["conditions"][0]["type"] = "Complete"  # it was quicker
+    assert [one.state for one in tasks_of(Look([stopped]))] == ["done"]
     later = job(tasks=1)
     later["metadata"]["annotations"] = {words.DEPENDS_ON: "prepare"}
     later["spec"]["suspend"] = True
