@@ -6,7 +6,7 @@ room of that request, do so one by one; nothing more is bought for those that ha
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -44,7 +44,7 @@ def requested_gangs(cluster: Cluster) -> tuple[Gang, ...]:
         return ()
     come: dict[tuple[str, str], list[Pod]] = defaultdict(list)
     for pod in cluster.pods:
-        if pod.consumes:
+        if pod.consumes and not pod.deleting and pod.phase != "Failed":  # else another comes in its place
             come[pod.namespace, pod.consumes].append(pod)
     found = (_gang(one, come[one.namespace, one.name], cluster) for one in cluster.provisioning_requests)
     return tuple(gang for gang in found if gang is not None)
@@ -92,12 +92,11 @@ def _pod(request: ProvisioningRequest, pod: Pod, number: int) -> Pod:
 
 def _not_come(pods: list[Pod], come: list[Pod]) -> list[Pod]:
     """Each pod that has come stands for one that asks the same; one that asks something else for any other."""
-    left = list(pods)
-    others = 0
-    for pod in come:
-        same = next((one for one in left if one.requests == pod.requests), None)
-        if same is None:
-            others += 1
+    unmatched = Counter(pod.requests for pod in come)
+    left = []
+    for pod in pods:
+        if unmatched[pod.requests]:
+            unmatched[pod.requests] -= 1
         else:
-            left.remove(same)
-    return left[others:]
+            left.append(pod)
+    return left[unmatched.total() :]

@@ -45,7 +45,7 @@ def _booked(request: ProvisioningRequest, now: datetime) -> SetCondition | None:
 
 
 def _placed(request: ProvisioningRequest, gang: Gang, there: Placed) -> SetCondition | None:
-    if len(there.places) < len(gang.waiting) or not all(has_joined(place) for _, place in there.places):
+    if not all(has_joined(place) for _, place in there.places):
         return None
     why = f"there is room for all of its {len(gang.waiting)} pods"
     return SetCondition(request.namespace, request.name, "Provisioned", status=True, because=why)

@@ -73,6 +73,8 @@ def test_all_that_is_asked_for_is_bought_by_one_order_and_not_again() -> None:
     coming = asked(a_request(), groups=[a_group(desired=3)])
     again = plan(coming, a_policy(), decided.memory)
     assert (grown(again), told(again)) == ({}, [])
+    half = {"groups": [a_group(joined=2, desired=3)], "nodes": nodes_of(a_group(joined=2))}
+    assert told(plan(asked(a_request(), **half), a_policy(), again.memory)) == []
     there = plan(asked(a_request(), **ready(3)), a_policy(), again.memory)
     assert told(there) == [("Provisioned", True)]
     assert {type(step) for step in there.steps} == {SetCondition}
@@ -180,10 +182,19 @@ def test_one_that_asks_something_else_takes_the_room_of_any() -> None:
     assert left(booked, [4]) == ["of-8"]
     assert left(booked, [2]) == ["of-4"]
     assert left(booked, [2, 2]) == []
+    assert left(booked, [8, 8, 8]) == []
     decided = plan(
         asked(a_request((8, 1), provisioned=NOW), pods=[comes(0), comes(1)], **ready(1)), a_policy(), Memory()
     )
     assert grown(decided) == {a_group().name: 1}
+
+
+def test_a_pod_that_is_made_anew_takes_no_room_twice() -> None:
+    """One that has failed, or goes, has another in its place; one that is done has had its room."""
+    booked = a_request(provisioned=NOW)
+    for gone, kept in (({"phase": "Failed"}, 3), ({"deleting": True}, 3), ({"phase": "Succeeded"}, 2)):
+        decided = plan(asked(booked, pods=[comes(0, node="elsewhere", **gone)], **ready(3)), a_policy(), Memory())
+        assert len([pod for pod in decided.memory.assignments if pod in KEYS]) == kept
 
 
 def left(booked: ProvisioningRequest, come: Sequence[int]) -> list[str]:
