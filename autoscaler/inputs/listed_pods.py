@@ -14,14 +14,18 @@ from typing import Any, Final
 
 from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.kube_lists import Written
+from autoscaler.inputs.placeholders import Application, application_with, in_their_places, made_for
 from autoscaler.inputs.volumes import Volumes
 from autoscaler.inputs.workload_objects import PodMade, model_of, pods_made_by, runs_something, unwrapped
 from autoscaler.kube.schema.convert import daemon_set_from, job_from, pod_from
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, Json, Meta, PodJson, PodSpec
 from autoscaler.kube.schema.gang_detection import may_be_alone
 from autoscaler.kube.schema.gang_kinds import SERVED, Api, GangSizes
-from autoscaler.model.cluster import DaemonSet, GangSize, Pod
+from autoscaler.kube.schema.provisioning import PodTemplateJson, RequestJson, request_from, template_from
+from autoscaler.kube.watched_kinds import PROVISIONING
+from autoscaler.model.cluster import FOREVER, DaemonSet, GangRef, GangSize, Pod
 from autoscaler.model.errors import BadInput
+from autoscaler.planner.demand.requested_gangs import MOST_PODS, not_come
 
 _Sizes = dict[tuple[str, str], GangSize]
 _SYSTEM_PRIORITIES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
@@ -53,6 +57,11 @@ class _Reading:
     listed: bool = False
     """Pods of an API server are there: then its workload objects have theirs among them."""
     volumes: Volumes = field(default_factory=Volumes)
+    applications: dict[tuple[str, str], Application] = field(default_factory=dict)
+    """YuniKorn's, by namespace and id."""
+    requests: list[tuple[Written, RequestJson]] = field(default_factory=list)
+    templates: dict[tuple[str, str], Pod] = field(default_factory=dict)
+    """PodTemplates, by namespace and name."""
     idle: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
@@ -67,6 +76,9 @@ def asked_in(objects: Iterable[Written], source: str) -> Asked:
             _read(one, reading)
     for one, model in reading.workloads:
         _expand(one, model, reading)
+    _keep_room(reading)
+    for one, request in reading.requests:
+        reading.made += _requested(one, request, reading)
     pods = [_sized(pod, reading.sizes) for pod in (*reading.pods, *_named_apart(reading))]
     kept = tuple(_with_priority(pods, reading))
     storage, assumed = reading.volumes.of(kept)
@@ -82,6 +94,12 @@ def _read(one: Written, reading: _Reading) -> None:
         reading.daemon_sets.append(one.made(DaemonSetJson, daemon_set_from))
         return
     if reading.volumes.read(one):
+        return
+    if (group, kind) == ("", "PodTemplate"):
+        pod = one.made(PodTemplateJson, template_from)
+        reading.templates[pod.namespace, pod.name] = pod
+    if (group, kind) == (PROVISIONING, "ProvisioningRequest"):
+        reading.requests.append((one, one.read(RequestJson)))
         return
     if (group, kind) == ("scheduling.k8s.io", "PriorityClass"):
         found = one.read(_PriorityClass)
@@ -105,6 +123,7 @@ def _read_pod(one: Written, reading: _Reading) -> None:
     else:
         reading.pods.append(pod)
     reading.listed = reading.listed or bool(pod.uid)
+    application_with(reading.applications, PodMade(pod, raw.spec, raw.metadata))
     _note_class(pod, raw.spec, reading)
 
 
@@ -138,11 +157,52 @@ def _expand(one: Written, model: Any, reading: _Reading) -> None:
     made = one.made(model, pods)
     for pod in made or ():
         reading.made.append(pod.noun)
+        application_with(reading.applications, pod)
         _note_class(pod.noun, pod.spec, reading)
         for claim in pod.claims:
             reading.volumes.add(claim)
     if made == []:
         reading.notes.append(f"{one.named()} asks for no pods as it is")
+
+
+def _keep_room(reading: _Reading) -> None:
+    """Placeholders of YuniKorn's task groups are asked for in place of the pods that they keep room for."""
+    for (_, name), application in reading.applications.items():
+        made = list(made_for(application))
+        covered = {id(pod.noun) for pod in in_their_places(application, made)}
+        reading.pods = [pod for pod in reading.pods if id(pod) not in covered]
+        reading.made = [pod for pod in reading.made if id(pod) not in covered]
+        for pod in made:
+            reading.made.append(pod.noun)
+            _note_class(pod.noun, pod.spec, reading)
+        if covered:
+            theirs = "takes the place of a placeholder" if len(covered) == 1 else "take the places of placeholders"
+            reading.notes.append(f"YuniKorn's application {name}: {len(covered)} of its pods {theirs}")
+
+
+def _requested(one: Written, request: RequestJson, reading: _Reading) -> list[Pod]:
+    """Pods that a ProvisioningRequest asks room for and that are not in the file: a gang."""
+    asked, meta = request_from(request), request.metadata
+    if asked is None:
+        reading.notes.append(f"{one.named()} asks for nothing, or another autoscaler, as it is")
+        return []
+    sets = [(reading.templates.get((meta.namespace, name)), count) for name, count in asked.pod_sets]
+    many = sum(count for _, count in sets)
+    if many > MOST_PODS or not all(pod for pod, _ in sets):
+        missing = [name for name, _ in asked.pod_sets if (meta.namespace, name) not in reading.templates]
+        why = f"PodTemplate {missing[0]} is not in the file" if missing else f"it asks for more than {MOST_PODS} pods"
+        reading.notes.append(f"{one.named()} is not planned for: {why}")
+        return []
+    gang = GangRef(meta.namespace, f"{meta.name} (ProvisioningRequest)", size=many)
+    wanted = [
+        replace(pod, name=f"{meta.name}-{pod.name}", gang=gang, patience=pod.patience if asked.may_buy else FOREVER)
+        for pod, count in sets
+        if pod is not None
+        for _ in range(count)
+    ]
+    mine = (meta.namespace, meta.name)
+    left = not_come(wanted, [pod for pod in (*reading.pods, *reading.made) if (pod.namespace, pod.consumes) == mine])
+    return [replace(pod, gang=replace(gang, size=len(left))) for pod in left]
 
 
 def _note_class(pod: Pod, spec: PodSpec, reading: _Reading) -> None:

@@ -330,6 +330,8 @@ class PodMade:
 
     noun: Pod
     spec: PodSpec
+    meta: Meta
+    """As its controller writes it, the pod's own name aside."""
     claims: tuple[ClaimJson, ...] = ()
 
 
@@ -360,7 +362,7 @@ def _pods(replicas: Replicas, owner: Meta, kind: str) -> Iterator[PodMade]:
             *(_claim(f"{name}-{volume}", owner, one) for volume, one in own.items()),
         )
         pod = replace(model, name=name, claims=(*named, *(one.metadata.name for one in claims)))
-        yield PodMade(pod, spec, claims)
+        yield PodMade(pod, spec, meta, claims)
 
 
 def _claim(name: str, owner: Meta, template: ClaimJson) -> ClaimJson:
@@ -368,7 +370,7 @@ def _claim(name: str, owner: Meta, template: ClaimJson) -> ClaimJson:
 
 
 ASKS_NOTHING: Final[Mapping[str, Callable[[str], bool]]] = {
-    "": lambda kind: kind != "PodTemplate",
+    "": lambda _kind: True,
     **dict.fromkeys(
         (
             *("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "autoscaling"),

@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-
-from autoscaler.kube.schema.core import Json, Meta, PodSpec
+from autoscaler.kube.schema.core import Meta, PodSpec
 from autoscaler.kube.schema.gang_kinds import JOBS, NATIVE
+from autoscaler.kube.schema.yunikorn import application_of, is_in_task_group, is_placeholder, task_groups
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import YUNIKORN, GangRef
+from autoscaler.model.cluster import GangRef
 
 _COSCHEDULING: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _VOLCANO: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
@@ -27,23 +26,11 @@ _KOORDINATOR: Final = "gang.scheduling.koordinator.sh"
 _JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
 _KUBEFLOW: Final = "training.kubeflow.org/job-name"
 _KUBEFLOW_OWNERS: Final = frozenset({"TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob"})
-_TASK_GROUPS, _TASK_GROUP = "yunikorn.apache.org/task-groups", "yunikorn.apache.org/task-group-name"
-_PLACEHOLDER: Final = ("internal.yunikorn.apache.org/placeholder", "yunikorn.apache.org/placeholder")
-"""The second up to YuniKorn 1.5."""
-_APPLICATION: Final = ("yunikorn.apache.org/app-id", "spark-app-selector", "applicationId")
-
-
-class _TaskGroup(Json, frozen=True):
-    min_member: int = 0
-
-
-_TASK_GROUPS_DECODER: Final = msgspec.json.Decoder(tuple[_TaskGroup, ...])
 
 
 def gang_of(meta: Meta, spec: PodSpec) -> GangRef | None:
     """The gang that a pod names, by the first dialect that it speaks; our own annotations count in each of them."""
-    in_task_group = spec.scheduler_name == YUNIKORN and (_TASK_GROUP in meta.annotations or _is_placeholder(meta))
-    dialects = (_yunikorn,) if in_task_group else _DIALECTS
+    dialects = (_yunikorn,) if is_in_task_group(meta, spec) else _DIALECTS
     found = next((ref for dialect in dialects if (ref := dialect(meta, spec)) is not None), None)
     if found is None:
         return None
@@ -119,18 +106,9 @@ def _yunikorn(meta: Meta, _spec: PodSpec) -> GangRef | None:
     Its own pods take their places one by one, whenever they are created; there may be more of them, or fewer.
     https://yunikorn.apache.org/docs/design/gang_scheduling/
     """
-    if not _is_placeholder(meta):
+    if not is_placeholder(meta):
         return None
-    name = _first(meta.labels, _APPLICATION) or meta.annotations.get(_APPLICATION[0])
-    try:
-        groups = _TASK_GROUPS_DECODER.decode(meta.annotations.get(_TASK_GROUPS, "[]"))
-    except msgspec.DecodeError:
-        groups = ()
-    return _ref(meta, name, size=sum(group.min_member for group in groups) or None)
-
-
-def _is_placeholder(meta: Meta) -> bool:
-    return any(meta.annotations.get(key) == "true" for key in _PLACEHOLDER)
+    return _ref(meta, application_of(meta), size=sum(group.min_member for group in task_groups(meta)) or None)
 
 
 def _indexed(meta: Meta, _spec: PodSpec) -> GangRef | None:

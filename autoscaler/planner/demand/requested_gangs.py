@@ -7,6 +7,7 @@ room of that request, do so one by one; nothing more is bought for those that ha
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -57,7 +58,7 @@ def _gang(request: ProvisioningRequest, come: list[Pod], cluster: Cluster) -> Ga
         return None
     asked = [one.pod for one in request.pod_sets if one.pod is not None for _ in range(one.count)]
     pods = [_pod(request, pod, number) for number, pod in enumerate(asked)]
-    waiting = tuple(_not_come(pods, come))
+    waiting = tuple(not_come(pods, come))
     if not waiting:
         return None
     return Gang(
@@ -90,7 +91,7 @@ def _pod(request: ProvisioningRequest, pod: Pod, number: int) -> Pod:
     )
 
 
-def _not_come(pods: list[Pod], come: list[Pod]) -> list[Pod]:
+def not_come(pods: Sequence[Pod], come: Iterable[Pod]) -> list[Pod]:
     """Each pod that has come stands for one that asks the same; one that asks something else for any other."""
     unmatched = Counter(pod.requests for pod in come)
     left = []

@@ -17,7 +17,7 @@ from autoscaler.inputs.gpu_models import with_gpu_models
 from autoscaler.inputs.kube_lists import objects_in
 from autoscaler.inputs.listed_pods import asked_in
 from autoscaler.inputs.tables import read_asked
-from autoscaler.model.cluster import Pod
+from autoscaler.model.cluster import FOREVER, Pod
 from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import Price
 from autoscaler.model.labels import GPU
@@ -272,3 +272,90 @@ def test_a_pod_waits_for_a_gpu_model_that_nothing_has(tmp_path: Path) -> None:
     assert [one["pod"] for one in made["waiting"]] == ["b"]
     assert made["notes"][-1] == "columns of the nodes file that are not read: rack"
     assert "T4" in made["waiting"][0]["reason"] + made["waiting"][0]["would_fit_if"]
+
+
+def of_yunikorn(name: str, group: str, *, groups: Any = None, **notes: str) -> dict[str, Any]:
+    """A pod of application ``a``; ``groups`` are those that it names."""
+    notes |= {"yunikorn.apache.org/task-group-name": group}
+    notes |= {"yunikorn.apache.org/task-groups": json.dumps(groups)} if groups else {}
+    spec = template(schedulerName="yunikorn")["spec"]
+    return manifest("Pod", "v1", spec, name, labels={"applicationId": "a"}, annotations=notes)
+
+
+GROUPS = [
+    {"name": "driver", "minMember": 1, "minResource": {"cpu": "1"}},
+    {"name": "executor", "minMember": 3, "minResource": {"cpu": "2", GPU: 1}, "nodeSelector": {"kind": "gpu"}},
+]
+
+
+def test_yunikorn_s_task_groups_become_placeholders_and_pods_take_their_places() -> None:
+    """A driver alone asks for its executors too; what is beyond the least asks for itself."""
+    driver = of_yunikorn("driver", "driver", groups=GROUPS)
+    found = asked(driver)
+    assert gangs(found.pods) == {"a": 4}
+    assert {pod.gang.size for pod in found.pods if pod.gang} == {4}
+    assert sum(pod.requests[GPU] for pod in found.pods) == 3
+    assert sum(bool(pod.affinity) for pod in found.pods) == 3
+    assert found.notes == ("YuniKorn's application a: 1 of its pods takes the place of a placeholder",)
+    executors = [of_yunikorn(f"e{number}", "executor") for number in range(5)]
+    found = asked(driver, *executors)
+    assert gangs(found.pods) == {"a": 4, "-": 2}
+    assert found.notes == ("YuniKorn's application a: 4 of its pods take the places of placeholders",)
+
+
+def test_placeholders_that_are_in_the_file_are_not_made_again() -> None:
+    """They keep room, bound or not; without groups that make sense there are none."""
+    mark = {"internal.yunikorn.apache.org/placeholder": "true"}
+    holders = [of_yunikorn(f"tg-{number}", "executor", groups=GROUPS, **mark) for number in range(3)]
+    pods = [of_yunikorn("driver", "driver", groups=GROUPS), of_yunikorn("e0", "executor")]
+    assert gangs(asked(*holders, *pods).pods) == {"a": 3, "-": 1}
+    assert gangs(asked(of_yunikorn("driver", "driver", groups={"name": "x"})).pods) == {"-": 1}
+
+
+def request(*sets: tuple[str, int], kind: str = "best-effort-atomic-scale-up", **status: Any) -> dict[str, Any]:
+    """A ProvisioningRequest for pods of these templates."""
+    pod_sets = [{"podTemplateRef": {"name": name}, "count": count} for name, count in sets]
+    spec = {"provisioningClassName": f"{kind}.autoscaling.x-k8s.io", "podSets": pod_sets}
+    return manifest("ProvisioningRequest", "autoscaling.x-k8s.io/v1", spec, "ask") | status
+
+
+def pod_template(name: str) -> dict[str, Any]:
+    """A PodTemplate."""
+    return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, "template": template(gpus=1)}
+
+
+def test_a_provisioning_request_is_a_gang_of_its_templates_pods() -> None:
+    """Wherever they stand in the file; pods that take its room are not asked for twice."""
+    found = asked(request(("worker", 3), ("ps", 1)), pod_template("worker"), pod_template("ps"))
+    assert gangs(found.pods) == {"ask (ProvisioningRequest)": 4}
+    assert len({pod.key for pod in found.pods}) == 4
+    mark = {"autoscaling.x-k8s.io/consume-provisioning-request": "ask"}
+    job = {"parallelism": 2, "template": template(gpus=1) | {"metadata": {"annotations": mark}}}
+    found = asked(request(("worker", 3)), pod_template("worker"), manifest("Job", "batch/v1", job))
+    assert gangs(found.pods) == {"ask (ProvisioningRequest)": 1, "-": 2}
+    assert {pod.gang.size for pod in found.pods if pod.gang} == {1}
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (request(("worker", 1)), "is not planned for: PodTemplate worker is not in the file"),
+        (request(("ps", 20_001)), "is not planned for: it asks for more than 20000 pods"),
+        (request(("ps", 1), kind="queued"), "asks for nothing, or another autoscaler, as it is"),
+        (
+            request(("ps", 1), status={"conditions": [{"type": "BookingExpired", "status": "True"}]}),
+            "asks for nothing, or another autoscaler, as it is",
+        ),
+    ],
+)
+def test_a_request_that_is_not_planned_for_is_told(written: dict[str, Any], told: str) -> None:
+    """With the reason."""
+    found = asked(written, pod_template("ps"))
+    assert found.pods == ()
+    assert found.notes[0] == f"{written['kind']} ask {told}"
+
+
+def test_to_check_for_capacity_waits_for_machines_that_are_there() -> None:
+    """Nothing is bought for it."""
+    (pod,) = asked(request(("ps", 1), kind="check-capacity"), pod_template("ps")).pods
+    assert pod.patience == FOREVER
