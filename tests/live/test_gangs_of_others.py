@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,56 +10,11 @@ from typing import Any
 
 import pytest
 
-from stacks.local.kubeapi.client import KubeRefusedError
 from tests.live.conftest import Plane
+from tests.live.custom_kinds import provisioning_request, served
 from tests.live.hybrid import autoscaler, bound, gpu_pod, make_pod, stand_in_aws, until, write_policy
 
 pytestmark = pytest.mark.live
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-
-@contextlib.contextmanager
-def served(plane: Plane, *, group: str, version: str, kind: str) -> Iterator[str]:
-    """The API server serves that kind, with any fields; gives the path of its objects in ``default``."""
-    plural = f"{kind.lower()}s"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    plane.kube.send(
-        "POST",
-        CRDS,
-        {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{plural}.{group}"},
-            "spec": {
-                "group": group,
-                "scope": "Namespaced",
-                "names": {"kind": kind, "plural": plural},
-                "versions": [
-                    {
-                        "name": version,
-                        "served": True,
-                        "storage": True,
-                        "schema": {"openAPIV3Schema": schema},
-                        "subresources": {"status": {}},
-                    }
-                ],
-            },
-        },
-    )
-    path = f"/apis/{group}/{version}/namespaces/default/{plural}"
-    try:
-        until(partial(_is_served, plane, path))
-        yield path
-    finally:
-        plane.kube.send("DELETE", f"{CRDS}/{plural}.{group}")
-
-
-def _is_served(plane: Plane, path: str) -> bool:
-    try:
-        plane.kube.get(path)
-    except KubeRefusedError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +51,7 @@ def test_nothing_is_bought_for_a_job_before_all_of_its_pods_are_there(plane: Pla
     file, policy = write_policy(tmp_path)
     labels = {job.mark: "mnist"}
     with (
-        served(plane, group=job.group, version=job.version, kind=job.kind) as path,
+        served(plane.kube, group=job.group, version=job.version, kind=job.kind) as path,
         stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws,
     ):
         aws.make_groups(policy)
@@ -131,7 +84,7 @@ def test_room_is_bought_for_a_provisioning_request_before_there_are_pods(plane: 
     file, policy = write_policy(tmp_path)
     default, template = "/api/v1/namespaces/default", gpu_pod("worker")
     with (
-        served(plane, group="autoscaling.x-k8s.io", version="v1", kind="ProvisioningRequest") as path,
+        served(plane.kube, group="autoscaling.x-k8s.io", version="v1", kind="ProvisioningRequest") as path,
         stand_in_aws(tmp_path / "aws", kubeconfig=plane.kubeconfig, boot_delay="500ms") as aws,
     ):
         aws.make_groups(policy)
@@ -139,9 +92,9 @@ def test_room_is_bought_for_a_provisioning_request_before_there_are_pods(plane: 
         plane.kube.send("POST", f"{default}/podtemplates", body)
         log = tmp_path / "autoscaler.log"
         with autoscaler(policy=file, env=aws.env, kubeconfig=plane.autoscaler_kubeconfig, log=log) as brain:
-            _ask(plane, path, "three", 3)
+            plane.kube.send("POST", path, provisioning_request("three", template="worker", count=3))
             until(partial(_told, plane, f"{path}/three", "Provisioned", "True"), told=brain.texts)
-            _ask(plane, path, "five", 5)
+            plane.kube.send("POST", path, provisioning_request("five", template="worker", count=5))
             why = until(partial(_told, plane, f"{path}/five", "Provisioned", "False"), told=brain.texts)
             assert "max 4 of group gpu" in why
             mark = {"autoscaling.x-k8s.io/consume-provisioning-request": "three"}
@@ -153,15 +106,6 @@ def test_room_is_bought_for_a_provisioning_request_before_there_are_pods(plane: 
             assert brain.stop() == 0
         assert [one["parameters"]["RequestedCapacity"] for one in aws.asked()] == ["3"]
         plane.kube.send("DELETE", f"{default}/podtemplates/worker")
-
-
-def _ask(plane: Plane, path: str, name: str, count: int) -> None:
-    spec = {
-        "provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
-        "podSets": [{"podTemplateRef": {"name": "worker"}, "count": count}],
-    }
-    request = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest", "metadata": {"name": name}}
-    plane.kube.send("POST", path, request | {"spec": spec})
 
 
 def _told(plane: Plane, path: str, condition: str, status: str) -> str:

@@ -29,6 +29,7 @@ from stacks.local.toolchain.pulumi_engine import pulumi_destroy, pulumi_preview,
 from stacks.local.toolchain.tools import ensure_tools
 from tests import ROOT
 from tests.live.conftest import Plane
+from tests.live.custom_kinds import provisioning_request, served
 from tests.live.hybrid import autoscaler, bound, gpu_pod, kept, make_pod, stand_in_aws, until, write_policy
 from tests.live.stacks import client, settings_for
 
@@ -182,8 +183,15 @@ def test_all_that_the_autoscaler_does_is_allowed_and_all_that_is_allowed_it_does
     edited = {"metadata": {"name": words.POLICY}, "data": {words.POLICY_KEY: file.read_text(encoding="utf-8")}}
     audited.kube.send("POST", "/api/v1/namespaces/spillway/configmaps", edited)
     where = ("--policy", f"configmap:spillway/{words.POLICY}")
-    with stand_in_aws(tmp_path / "aws", kubeconfig=audited.kubeconfig, boot_delay="500ms") as aws:
+    with (
+        served(audited.kube, group="autoscaling.x-k8s.io", version="v1", kind="ProvisioningRequest") as requests,
+        stand_in_aws(tmp_path / "aws", kubeconfig=audited.kubeconfig, boot_delay="500ms") as aws,
+    ):
         aws.make_groups(policy)
+        template = {"metadata": {"name": "large"}, "template": {"spec": gpu_pod("large", gpus=16)["spec"]}}
+        audited.kube.send("POST", "/api/v1/namespaces/default/podtemplates", template)
+        request = provisioning_request("room", template="large", count=1)
+        audited.kube.send("POST", requests, request)
         with autoscaler(*where, policy=file, env=aws.env, kubeconfig=kubeconfig, log=tmp_path / "log") as brain:
             pod = gpu_pod("gang-0", labels={words.GANG: "g"}, annotations={words.GANG_SIZE: "1"})
             pod["spec"]["schedulingGates"] = [{"name": words.GATE}]
@@ -192,6 +200,7 @@ def test_all_that_the_autoscaler_does_is_allowed_and_all_that_is_allowed_it_does
             make_pod(audited.kube, inquisitive_pod())
             node = until(lambda: bound(audited.kube, "gang-0"), told=brain.texts)
             until(lambda: ("", "events", "create") in audited.uses(), told=brain.texts)
+            until(lambda: "CapacityIsNotFound" in str(audited.kube.get(f"{requests}/room")), told=brain.texts)
             until(lambda: {use for use in audited.uses() if use[2] == "watch"} >= FROM_A_QUESTION, told=brain.texts)
             assert brain.stop() == 0
             assert "apply autoscaler/rbac.yaml" not in brain.texts()

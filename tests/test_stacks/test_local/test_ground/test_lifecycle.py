@@ -252,7 +252,7 @@ def test_a_ground_stands_answers_and_leaves_nothing(built: Path) -> None:
         alive = [pid for pid, started in processes if is_running(pid, started)]
         assert {pid for pid, _ in processes} - set(alive) == {api.pid}
     assert not any(is_running(pid, started) for pid, started in processes)
-    assert [path.name for path in built.iterdir()] == ["tools"]
+    assert {path.name for path in built.iterdir()} == {"tools", "last-port"}
 
 
 def test_a_ctrl_c_while_a_process_is_started_beside_the_ground_is_heeded(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_the_commands_stand_up_the_whole_ground_and_take_it_down(built: Path) ->
     finally:
         down = spillway("local", "down")
     assert down.stdout == "the ground 'default' is taken down\n"
-    assert [path.name for path in built.iterdir()] == ["tools"]
+    assert {path.name for path in built.iterdir()} == {"tools", "last-port"}
 
 
 def spillway(*words: str) -> subprocess.CompletedProcess[str]:
