@@ -15,6 +15,7 @@ from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Nominate, Plan
 from autoscaler.model.cluster import Cluster, Pod, PodSet, ProvisioningRequest
 from autoscaler.model.constraints import Taint
 from autoscaler.model.labels import RESERVED
+from autoscaler.planner.demand.requested_gangs import MOST_PODS, why_not_planned
 from autoscaler.planner.explanation.explain import explain
 from autoscaler.planner.plan import plan
 from tests.builders import (
@@ -129,6 +130,8 @@ def test_a_request_for_more_pods_than_any_cluster_has_is_refused_at_once() -> No
     (answer,) = (step for step in decided.steps if isinstance(step, SetCondition))
     assert (answer.name, answer.because) == ("large", "it asks for 1000000000 pods: at most 20000 are planned for")
     assert told(plan(asked(replace(large, refused=True)), a_policy(), Memory())) == []
+    assert why_not_planned(a_request((1, MOST_PODS))) == ""
+    assert why_not_planned(a_request((1, MOST_PODS + 1))) != ""
 
 
 def test_to_check_for_capacity_buys_nothing() -> None:
@@ -156,6 +159,8 @@ def test_nodes_are_kept_for_ten_minutes(now: datetime, are_kept: bool) -> None: 
     decided = plan(replace(asked(booked, **there), seen_at=now), a_policy(), Memory())
     assert bool([step for step in decided.steps if isinstance(step, Cordon)]) != are_kept
     assert told(decided) == ([] if are_kept else [("BookingExpired", True)])
+    because = {step.because for step in decided.steps if isinstance(step, SetCondition)}
+    assert because == (set() if are_kept else {"its room was kept for 10 minutes"})
     if are_kept:
         assert decided.wake_at is not None
         assert decided.wake_at <= later(minutes=10)
