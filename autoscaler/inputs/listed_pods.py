@@ -25,7 +25,7 @@ from autoscaler.kube.schema.provisioning import PodTemplateJson, RequestJson, re
 from autoscaler.kube.watched_kinds import PROVISIONING
 from autoscaler.model.cluster import FOREVER, DaemonSet, GangRef, GangSize, Pod
 from autoscaler.model.errors import BadInput
-from autoscaler.planner.demand.requested_gangs import MOST_PODS, not_come
+from autoscaler.planner.demand.requested_gangs import MOST_PODS, not_come, size_of
 
 _Sizes = dict[tuple[str, str], GangSize]
 _SYSTEM_PRIORITIES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
@@ -186,10 +186,10 @@ def _requested(one: Written, request: RequestJson, reading: _Reading) -> list[Po
     if asked is None:
         reading.notes.append(f"{one.named()} asks for nothing, or another autoscaler, as it is")
         return []
-    sets = [(reading.templates.get((meta.namespace, name)), count) for name, count in asked.pod_sets]
-    many = sum(count for _, count in sets)
+    sets = [(reading.templates.get((meta.namespace, one.template)), one.count) for one in asked.pod_sets]
+    many = size_of(asked)
     if many > MOST_PODS or not all(pod for pod, _ in sets):
-        missing = [name for name, _ in asked.pod_sets if (meta.namespace, name) not in reading.templates]
+        missing = [one.template for (pod, _), one in zip(sets, asked.pod_sets, strict=True) if pod is None]
         why = f"PodTemplate {missing[0]} is not in the file" if missing else f"it asks for more than {MOST_PODS} pods"
         reading.notes.append(f"{one.named()} is not planned for: {why}")
         return []

@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, cast
@@ -427,21 +428,14 @@ class Store:
 
     def _provisioning_requests(self) -> tuple[ProvisioningRequest, ...]:
         templates = self._objects.get(POD_TEMPLATES.name, {})
+
+        def with_template(asked: ProvisioningRequest, one: PodSet) -> PodSet:
+            _, pod = templates.get((asked.namespace, one.template), (0, None))
+            return replace(one, pod=pod)
+
         return tuple(
-            ProvisioningRequest(
-                namespace=namespace,
-                name=name,
-                uid=asked.uid,
-                created=asked.created,
-                pod_sets=tuple(
-                    PodSet(templates[namespace, one][1] if (namespace, one) in templates else None, count)
-                    for one, count in asked.pod_sets
-                ),
-                may_buy=asked.may_buy,
-                provisioned=asked.provisioned,
-                refused=asked.refused,
-            )
-            for (namespace, name), (_, asked) in sorted(self._objects.get(REQUESTS.name, {}).items())
+            replace(asked, pod_sets=tuple(with_template(asked, one) for one in asked.pod_sets))
+            for _, (_, asked) in sorted(self._objects.get(REQUESTS.name, {}).items())
             if asked is not None
         )
 

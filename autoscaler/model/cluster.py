@@ -372,6 +372,8 @@ class PodSet:
     pod: Pod | None
     """The template; ``None``: it is not there."""
     count: int
+    template: str = ""
+    """Name of the PodTemplate in the request's namespace."""
 
 
 @dataclass(frozen=True, slots=True)

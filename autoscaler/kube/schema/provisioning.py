@@ -6,13 +6,11 @@ https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from autoscaler.kube.schema.convert import EPOCH, pod_from
 from autoscaler.kube.schema.core import Condition, Json, Meta, Named, PodJson, Template
-from autoscaler.model.cluster import Pod
+from autoscaler.model.cluster import Pod, PodSet, ProvisioningRequest
 
 _CHECK: Final = "check-capacity.autoscaling.x-k8s.io"
 _BUY: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
@@ -49,33 +47,20 @@ class PodTemplateJson(Json, frozen=True):
     template: Template = Template()
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRequest:
-    """What a ProvisioningRequest asks for, as long as it does."""
-
-    uid: str
-    created: datetime
-    pod_sets: tuple[tuple[str, int], ...]
-    """Name of the PodTemplate in its namespace, and how many of its pods."""
-    may_buy: bool
-    provisioned: datetime | None
-    """Since when its room has been there."""
-    refused: bool
-    """It has been told that there is no room."""
-
-
-def request_from(raw: RequestJson) -> OpenRequest | None:
-    """The noun; ``None`` where it asks for nothing any more, or asks another autoscaler, by its class."""
+def request_from(raw: RequestJson) -> ProvisioningRequest | None:
+    """The noun, without its templates; ``None`` where it asks for nothing any more, or another autoscaler."""
     said = {one.type: one for one in raw.status.conditions}
     is_over = any(one.type in _OVER and one.status == "True" for one in raw.status.conditions)
     if is_over or raw.spec.provisioning_class_name not in (_CHECK, _BUY):
         return None
     created, answer = raw.metadata.creation_timestamp or EPOCH, said.get("Provisioned")
     since = (answer.last_transition_time or created) if answer is not None and answer.status == "True" else None
-    return OpenRequest(
+    return ProvisioningRequest(
+        namespace=raw.metadata.namespace,
+        name=raw.metadata.name,
         uid=raw.metadata.uid,
         created=created,
-        pod_sets=tuple((one.pod_template_ref.name, one.count) for one in raw.spec.pod_sets),
+        pod_sets=tuple(PodSet(None, one.count, one.pod_template_ref.name) for one in raw.spec.pod_sets),
         may_buy=raw.spec.provisioning_class_name == _BUY,
         provisioned=since,
         refused=answer is not None and answer.status == "False",

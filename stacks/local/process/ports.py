@@ -1,4 +1,4 @@
-"""Ports on 127.0.0.1 for processes that are started later: free now, and given to nobody else for a good while."""
+"""Ports on 127.0.0.1 for processes that are started later: free now, and given out again only after all others."""
 
 from __future__ import annotations
 

@@ -325,7 +325,7 @@ def test_requests_for_room_are_followed_with_their_templates_where_they_are_serv
     served.items[REQUESTS.path] = [request("ask", "best-effort-atomic-scale-up"), request("other", "queued")]
     served.items[POD_TEMPLATES.path] = [{"metadata": {"name": "worker", "namespace": "d"}, "template": {}}]
     Observer(kube, store).look_once()
-    assert not store.has_listed(POD_TEMPLATES), "nobody has installed what asks by them"
+    assert not store.has_listed(POD_TEMPLATES), "no ProvisioningRequests are served"
     served.groups = ["autoscaling.x-k8s.io"]
     Observer(kube, store).look_once()
     (found,) = store.cluster(NOW).provisioning_requests

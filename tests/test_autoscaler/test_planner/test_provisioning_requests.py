@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Nominate, Plan, Reserve, SetCondition
+from autoscaler.model.actions import Cordon, Evict, Memory, Nominate, Plan, Reserve, SetCondition
 from autoscaler.model.cluster import Cluster, Pod, PodSet, ProvisioningRequest
 from autoscaler.model.constraints import Taint
 from autoscaler.model.labels import RESERVED
@@ -30,6 +30,7 @@ from tests.builders import (
     later,
     nodes_of,
 )
+from tests.test_autoscaler.test_planner.test_scale_up import grown
 
 KEYS = [f"team/ask/{number}" for number in range(3)]
 
@@ -43,11 +44,6 @@ def a_request(*sets: tuple[int, int], name: str = "ask", **given: Any) -> Provis
 def asked(*requests: ProvisioningRequest, **given: Any) -> Cluster:
     """A look with them."""
     return a_cluster(provisioning_requests=requests, **given)
-
-
-def grown(decided: Plan) -> dict[str, int]:
-    """Auto Scaling group -> nodes more."""
-    return {step.group: step.by for step in decided.steps if isinstance(step, Grow)}
 
 
 def told(decided: Plan) -> list[tuple[str, bool]]:

@@ -338,7 +338,7 @@ def test_task_groups_that_make_no_sense_say_no_size() -> None:
 
 
 def test_task_groups_mean_nothing_to_another_scheduler() -> None:
-    """They are left on pods that somebody has moved away from YuniKorn."""
+    """They may be left on pods of which the schedulerName was changed."""
     metadata = {"annotations": {"yunikorn.apache.org/task-group-name": "w"}, "labels": {words.GANG: "a"}}
     assert pod(metadata).gang == GangRef("d", "a")
     assert pod(metadata, {"schedulerName": "yunikorn"}).gang is None

@@ -10,6 +10,7 @@ import pytest
 from autoscaler.kube.schema.convert import pod_from
 from autoscaler.kube.schema.core import PodJson
 from autoscaler.kube.schema.provisioning import PodTemplateJson, RequestJson, request_from, template_from
+from autoscaler.model.cluster import PodSet
 from tests.builders import NOW, later
 
 BUY = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
@@ -33,7 +34,8 @@ def condition(kind: str, status: str = "True") -> dict[str, Any]:
 def test_a_request_asks_for_the_pods_of_its_templates() -> None:
     """With nodes to be bought, or without, by its class; another's is another's."""
     found = request()
-    assert (found.uid, found.created, found.pod_sets) == ("u", NOW, (("worker", 3),))
+    assert (found.uid, found.created, found.pod_sets) == ("u", NOW, (PodSet(None, 3, "worker"),))
+    assert (found.namespace, found.name) == ("team", "ask")
     assert (found.may_buy, found.provisioned, found.refused) == (True, None, False)
     assert not request(kind="check-capacity.autoscaling.x-k8s.io").may_buy
     assert request(kind="queued-provisioning.gke.io") is None
