@@ -1,8 +1,8 @@
 """EDL's case 1 in compressed time, decided by the whole planner: ``python -m tests.bench.edl_planned [--passes 3]``.
 
 :mod:`tests.bench.edl` asks ``sizes`` alone, and its gangs start in the second in which they have room. Here jobs are
-resized first and their pods placed a second later, as on a control plane, which comes to less use of CPUs. A pass takes
-half a minute of CPU time.
+resized first and their pods placed a second later, as on a control plane, so that gangs start some seconds later. A
+pass takes ten seconds of CPU time.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Resizing:
     growing: frozenset[str] = frozenset()
     """Names of gangs of which only tasks above a minimum wait: they are served last."""
     looks: tuple[datetime, ...] = ()
-    """When a size may change again."""
+    """When a size may change again, or others shrink for a job that has just come."""
 
     def depends_on(self, planned: Collection[str], gangs: Iterable[Gang]) -> bool:
         """Whether the plan may leave less room than the sizes count on: a job grows, or its new tasks have no place."""
@@ -148,6 +148,7 @@ class _Resizing:
             name: {growth[key] for key in keys} for name, keys in waiting.items() if keys and keys <= growth.keys()
         }
         paying = {one.name for job in jobs if job.usd_per_hour > 0 for one in job.parts}
+        changes_at = {job.may_change_at(self.rules.interval) for job in jobs if not job.stays}
         shrinking = is_ending or any(step.to < step.was for step in steps)
         return Resizing(
             steps=steps,
@@ -159,7 +160,7 @@ class _Resizing:
             },
             homes={**meant, **self.homes, **{key: place for key, place in meant.items() if key in growth}},
             growing=frozenset(growing),
-            looks=tuple(job.changed + self.rules.interval for job in jobs if job.changed is not None),
+            looks=tuple(sorted(when for when in changes_at if when > self.cluster.seen_at)),
         )
 
     # --- What there is ------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def followed(follower: Follower, job: ElasticJob, size: int) -> int:
 
 
 def _may_change(job: ElasticJob, look: Look, parameters: ElasticParameters) -> bool:
-    return not job.stays and (job.changed is None or look.seen_at - job.changed >= parameters.interval)
+    return not job.stays and (job.changed is None or job.may_change_at(parameters.interval) <= look.seen_at)
 
 
 def _is_worth_it(job: ElasticJob, sizing: _Sizing, parameters: ElasticParameters) -> bool:
@@ -219,8 +219,12 @@ class _Sizing:
                 growing.remove(job)
 
     def _even_out(self) -> None:
-        """Tasks of the largest job end for the smallest one, as long as that makes them more alike."""
-        stuck: set[str] = set()
+        """Tasks of the largest job end for the smallest one, as long as that makes them more alike.
+
+        Not for one that has only just come: for each alone others would change their size, and then could not shrink
+        where servers of the next gang fit well.
+        """
+        stuck = {job.name for job in self.look.jobs if job.may_change_at(self.parameters.interval) > self.look.seen_at}
         while True:
             poor = self._smallest([job for job in self.look.jobs if self._grows(job) and job.name not in stuck])
             if poor is None:

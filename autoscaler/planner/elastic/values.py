@@ -15,7 +15,9 @@ class ElasticParameters:
 
     interval: timedelta = timedelta(seconds=15)
     """A job's size changes at most once in it. Mean use in EDL's case 2, one pass: 83.1 % with 15 s, 82.7 % with 20 s,
-    82.5 % with 30 s; a new task needs about 10 s before it does anything of use."""
+    82.5 % with 30 s; a new task needs about 10 s before it does anything of use. Nor do others shrink for one that came
+    within it: case 1, decided by the whole planner, uses 91.2 % of the CPUs with that, all that its servers leave, in
+    each of twelve passes, and 91.0 % (90.5 to 91.2) without."""
     horizon: timedelta = timedelta(minutes=5)
     """How long a new size is expected to last: EDL's case 1 leaves the cluster alone for so long."""
     imbalance: float = 0.25
@@ -87,6 +89,10 @@ class ElasticJob:
     def parts(self) -> tuple[ElasticJob | Follower, ...]:
         """Itself, then what follows it."""
         return (self, *self.followers)
+
+    def may_change_at(self, interval: timedelta) -> datetime:
+        """When the interval since its last change of size is over, or since its creation: others shrink for it then."""
+        return (self.changed or self.created) + interval
 
     @property
     def started(self) -> bool:

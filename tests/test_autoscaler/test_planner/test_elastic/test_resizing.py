@@ -20,7 +20,7 @@ from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import new_place, survey
-from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
+from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 
 
 def a_role(name: str = "a", size: int = 2, least: int = 1, most: int = 4, **given: Any) -> ElasticRole:
@@ -31,7 +31,7 @@ def a_role(name: str = "a", size: int = 2, least: int = 1, most: int = 4, **give
         "size": size,
         "minimum": least,
         "maximum": most,
-        "created": NOW,
+        "created": later(minutes=-1),
     }
     return ElasticRole(**ordinary | given)
 
@@ -195,11 +195,15 @@ def test_a_job_whose_growth_is_planned_on_a_node_that_has_not_joined_does_not_gr
 
 
 def test_a_job_that_stays_or_was_changed_a_moment_ago_keeps_its_size() -> None:
-    """Its next look is when the interval is over; a follower's change or stay counts as its own."""
+    """Its next look is when the interval is over; a follower's change or stay counts as its own.
+
+    One that has just come grows at once, and others shrink for it when the interval is over.
+    """
     for given, sizes, looks in (
         ({"stays": True}, [], ()),
         ({"changed": later(seconds=-10)}, [], (later(seconds=5),)),
-        ({"changed": later(seconds=-15)}, [("a", 2, 4)], (NOW,)),
+        ({"changed": later(seconds=-15)}, [("a", 2, 4)], ()),
+        ({"created": later(seconds=-10)}, [("a", 2, 4)], (later(seconds=5),)),
         ({}, [("a", 2, 4)], ()),
     ):
         role = a_role(**given)

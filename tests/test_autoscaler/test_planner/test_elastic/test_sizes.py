@@ -23,6 +23,7 @@ from tests.bench.edl_published import PublishedJob, PublishedLook, published
 from tests.builders import a_group
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
+OLD = NOW - timedelta(minutes=1)
 GIVEN = ElasticParameters()
 
 
@@ -39,7 +40,7 @@ def a_task(count: int = 1, **given: object) -> Pod:
 
 def a_job(name: str = "a", tasks: str = "", **changes: object) -> ElasticJob:
     """A job of 1 to 10 tasks of a CPU; ``tasks``: the node of each, a letter each."""
-    job = ElasticJob(name, a_task(), minimum=1, maximum=10, created=NOW, tasks=tuple(tasks), warm_up=timedelta())
+    job = ElasticJob(name, a_task(), minimum=1, maximum=10, created=OLD, tasks=tuple(tasks), warm_up=timedelta())
     return replace(job, **changes)  # type: ignore[arg-type]
 
 
@@ -238,6 +239,14 @@ def test_f1_what_a_rich_job_has_goes_to_a_poor_one() -> None:
     assert decided(a_job("a", "xxxxxx"), a_job("b", "x"), free={"x": 0}) == {"a": 4, "b": 3}
     jobs = [PublishedJob("a", 1, 1, 10, 6, 6, 6, 0), PublishedJob("b", 1, 1, 10, 1, 1, 1, 0)]
     assert published(jobs, PublishedLook(total=10, asked=9, idle=0)) == {"a": 6, "b": 1}
+
+
+def test_others_shrink_for_a_job_once_it_has_been_there_for_an_interval() -> None:
+    """Into what is free it grows at once."""
+    rich, young = a_job("a", "xxxxxx"), a_job("b", "x", created=NOW - GIVEN.interval + timedelta(seconds=1))
+    assert decided(rich, young, free={"x": 0}) == {"a": 6, "b": 1}
+    assert decided(rich, young, free={"x": 1}) == {"a": 6, "b": 2}
+    assert decided(rich, replace(young, created=NOW - GIVEN.interval), free={"x": 0}) == {"a": 4, "b": 3}
 
 
 def test_f2_room_in_pieces_is_no_room() -> None:
