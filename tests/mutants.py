@@ -143,7 +143,7 @@ def _annotations(tree: ast.AST) -> set[ast.AST]:
         hints = [getattr(node, "annotation", None), getattr(node, "returns", None)]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"cast", "TypeVar"}:
             hints += node.args[:1]
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.Call | ast.ClassDef):
             hints += [option.value for option in node.keywords if option.arg in _GUARDS]
         found.update(below for hint in hints if isinstance(hint, ast.AST) for below in ast.walk(hint))
     return found

@@ -28,7 +28,7 @@ _APIS: Final[Mapping[str, str]] = {
     "Pod": "/api/v1",
     "ConfigMap": "/api/v1",
 }
-_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
+_NOT_FOUND, _CONFLICT = 404, 409
 _UNENDED: Final = ("Pending", "Running")
 _FAKE: Final = "kwok.x-k8s.io/node"
 _PATIENCE: Final = 30.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import IntEnum
+from enum import IntEnum, auto
 from typing import Final
 
 from pyinfra.api.command import StringCommand
@@ -29,12 +29,12 @@ class Disruption(IntEnum):
     """
 
     NONE = 0
-    RELOAD = 1
-    DAEMON_RELOAD = 2
-    CONTAINERD_RESTART = 3
-    KUBELET_RESTART = 4
-    MODULE_RELOAD = 5
-    REBOOT = 6
+    RELOAD = auto()
+    DAEMON_RELOAD = auto()
+    CONTAINERD_RESTART = auto()
+    KUBELET_RESTART = auto()
+    MODULE_RELOAD = auto()
+    REBOOT = auto()
 
     def __str__(self) -> str:
         """As it is written in reports and on the command line: ``containerd-restart``."""

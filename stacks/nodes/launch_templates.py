@@ -77,7 +77,7 @@ def launch_template(
     )
 
 
-def network_interfaces(adapters: int, security_group_id: pulumi.Input[str], *, first_card: int = 0) -> list[Any]:
+def network_interfaces(adapters: int, security_group_id: pulumi.Input[str], *, first_card: int) -> list[Any]:
     """One Elastic Fabric Adapter on each network card from the first that takes one.
 
     The interface of card 0 is the node's ordinary one as well, or, where that card takes no adapter, that alone. The

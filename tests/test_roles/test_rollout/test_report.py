@@ -231,8 +231,9 @@ def test_nights_are_kept_up_to_a_number(tmp_path: Path) -> None:
     assert len(nights) == report.NIGHTS
     assert nights[0]["at"] > nights[1]["at"]
     latest = max((tmp_path / "nights").iterdir())
-    latest.write_text('{"at": ', encoding="utf-8")
-    assert report.history(tmp_path)[0]["damaged"]
+    for half in ('{"at": ', "[]"):
+        latest.write_text(half, encoding="utf-8")
+        assert report.history(tmp_path)[0] == {"at": latest.stem, "counts": {}, "damaged": True}
 
 
 def test_the_chain_of_a_journal(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.model.labels import ZONE
+from autoscaler.model.resources import MEMORY
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
 from autoscaler.planner.cutting_stock.cutting_problem import CuttingProblem, Want, cutting_problem
 from tests.builders import a_group, a_pod
@@ -21,11 +22,12 @@ def problem(
     maximum: int = 9,
     usd: dict[str, float] | None = None,
     free: bool = False,
+    own: dict[str, int] | None = None,
     limits: dict[str, float] | None = None,
 ) -> CuttingProblem:
     """Pods alike that want a zone each, and a group in each zone. ``usd``: prices by zone that differ."""
     groups = [replace(a_group("cpu", zone, maximum=maximum), usd_per_hour=(usd or {}).get(zone, 0.8)) for zone in ZONES]
-    places = [own_place("own", ZONES[0])] if free else []
+    places = [own_place("own", ZONES[0], **own or {})] if free else []
     market = a_market([POD], groups, places, **limits or {})
     market.snapshot.expect(market.sample(offering) for offering in market.offerings)
     shape = market.snapshot.shape(POD)
@@ -57,6 +59,22 @@ def test_what_differs_by_zone_or_has_an_end_is_a_kind_for_each(more: dict[str, o
     """Fewer nodes than pods, a limit that they share, another price, a place that costs nothing more."""
     found = problem((ZONES[0], 2), (ZONES[1], 3), **more)  # type: ignore[arg-type]
     assert (found.zones, len(found.kinds)) == (None, kinds)
+
+
+def test_of_a_kind_there_are_as_many_as_may_be_had_or_any_number_where_that_is_enough_for_all() -> None:
+    """A node for each of five pods is as good as no limit; of places that cost nothing more there are so many."""
+    ample = [kind.available for kind in problem((ZONES[0], 2), (ZONES[1], 3), free=True, maximum=5).kinds]
+    assert ample == [1, None, None, None]
+    scarce = [kind.available for kind in problem((ZONES[0], 2), (ZONES[1], 3), free=True, maximum=4).kinds]
+    assert scarce == [1, 4, 4, 4]
+
+
+def test_room_at_hand_is_rounded_down() -> None:
+    """What is planned there has to fit."""
+    memory = problem((ZONES[0], 1)).names.index(MEMORY)
+    whole = problem((ZONES[0], 1), free=True, own={MEMORY: 2**31}).kinds[0].amounts[memory]
+    assert problem((ZONES[0], 1), free=True, own={MEMORY: 2**31 + 1}).kinds[0].amounts[memory] == whole
+    assert problem((ZONES[0], 1), free=True, own={MEMORY: 2**31 - 1}).kinds[0].amounts[memory] == whole - 1
 
 
 def test_a_pod_that_may_go_to_any_zone_is_asked_for_in_each() -> None:

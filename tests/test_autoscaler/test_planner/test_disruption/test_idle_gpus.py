@@ -65,6 +65,15 @@ def test_an_owner_is_told_and_later_the_gpus_are_freed() -> None:
     assert freed(after(notebook(), minutes=90)) == [("team/notebook",)]
 
 
+def test_it_is_written_down_every_five_minutes_that_it_is_idle_still() -> None:
+    """Not at each look, which would be a write of the ConfigMap each time."""
+    memory = after(notebook(), minutes=4).memory
+    assert memory.unused["team/notebook"].seen == NOW
+    for minutes, seen in ((4.9, 0), (5, 5)):
+        noted = look(notebook(), uses={"notebook": 0}, minutes=minutes, rules=policy(), memory=memory).memory
+        assert (noted.unused["team/notebook"].since, noted.unused["team/notebook"].seen) == (NOW, later(minutes=seen))
+
+
 def test_a_pod_that_uses_its_gpus_once_begins_anew() -> None:
     """Whatever was remembered."""
     told = after(notebook(), minutes=60)

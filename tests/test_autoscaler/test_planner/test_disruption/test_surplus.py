@@ -56,6 +56,16 @@ def test_idle_nodes_above_a_lowered_limit_go_at_once_and_one_stays(lowered: dict
     assert all("above a limit" in step.because for step in gone)
 
 
+def test_nodes_without_a_price_do_not_go_for_a_limit_in_dollars() -> None:
+    """It would not bring it nearer: those that cost money go."""
+    free, paid = a_group("cpu", joined=2, usd_per_hour=0.0), a_group(joined=2)
+    nodes = (*nodes_of(free), *nodes_of(paid))
+    policy = a_policy(an_entry("cpu"), an_entry(), limits={"usd_per_hour": 0.1})
+    decided = plan(a_cluster(nodes=nodes, groups=[free, paid], seen_at=later(seconds=1)), policy, Memory())
+    gone = {step.node for step in decided.steps if isinstance(step, Cordon) and "goes at once" in step.because}
+    assert gone == {node.name for node in nodes_of(paid)}
+
+
 def test_a_lowered_maximum_of_an_entry_counts_too() -> None:
     """It is the entry's, over its zones."""
     group, nodes = three()

@@ -52,6 +52,12 @@ def test_own_machines_first_and_the_rest_is_bought() -> None:
     assert never(*a_gang(pods=3, gpus=4), a_pod("own", gpus=2), pods=(running(gpus=2),)) == ()
 
 
+def test_the_scheduler_is_taken_to_have_tried_them() -> None:
+    """Else nothing would be bought for one of two pods alike while the other may be bound to a machine."""
+    found = asked(a_pod("one", gpus=4), a_pod("two", gpus=4), pods=(running(gpus=4),))
+    assert (found.on_nodes, [one.nodes for one in found.bought]) == ({"dgx-01": 1}, [1])
+
+
 def test_what_others_wait_for_is_not_counted() -> None:
     """They are bought for all the same."""
     found = asked(a_pod("own", gpus=8), pods=(running(), a_pod("other", gpus=8)))

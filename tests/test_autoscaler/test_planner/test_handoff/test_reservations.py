@@ -79,6 +79,13 @@ def test_pods_that_were_let_in_stay_planned_there_and_the_node_stays_reserved() 
     assert told.because == f"its node {OURS.name} is kept for it, and the scheduler has been told"
 
 
+def test_a_taint_that_keeps_no_pod_off_is_not_taken_for_the_reservation() -> None:
+    """A pod that was let in is not let in again because the node has a taint of somebody else's besides."""
+    other = Taint("team", "vision", "PreferNoSchedule")
+    node = replace(OURS, taints=(*OURS.taints, other))
+    assert decide(a_cluster(pods=[let_in(loose())], nodes=[node], groups=[GROUP])).steps == ()
+
+
 def test_pods_spread_evenly_stay_where_they_were_let_in_whatever_the_others_do() -> None:
     """One at a time they are uneven; all together they are not, and whoever moved them would go on for ever."""
     even = Spread(words.ZONE, max_skew=1, selector=selects(job="j"))

@@ -99,6 +99,14 @@ def test_two_gangs_are_enough_to_be_planned_together() -> None:
     assert usd(together) < usd(one_by_one)
 
 
+def test_pods_without_gpus_take_none_of_those_that_others_want() -> None:
+    """Eight of a GPU and two of none fill one node of 64 CPUs and eight GPUs; one after the other they need more."""
+    gangs = [a_gang(f"g{number}", 1, gpus=int(number < 8), cpu=5) for number in range(10)]
+    one_by_one, together = both(gangs, a_market([pod for gang in gangs for pod in gang], groups_of()))
+    assert usd(together) == 9.0
+    assert usd(together) < usd(one_by_one)
+
+
 def test_nodes_are_bought_that_let_the_pods_in() -> None:
     """Not the cheaper ones of another zone, or with another label, though these would hold more."""
     near = Requirement("disk", "In", ("fast",))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from autoscaler.model.labels import ZONE
 from autoscaler.model.resources import CPU, MEMORY, PODS
 from autoscaler.planner.placement.snapshot import Snapshot
-from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.planner.supply.candidate_nodes import FillOrder, Place, Shelf
 from tests.builders import a_pod
 
 
@@ -62,3 +62,17 @@ def test_of_a_zone_only_its_own_places_are_found() -> None:
     assert found is not None
     assert found.name == "n1"
     assert snapshot.find(snapshot.shape(pod), (ZONE, "us-east-1c")) is None
+
+
+def test_the_order_of_the_places_is_made_anew_once_many_have_changed() -> None:
+    """What had changed before it was made does not count; a ranking that was behind counts from where it was."""
+    places = [a_place(f"n{number}", 8) for number in range(64)]
+    changed = places * 3
+    shelf = Shelf(places, changed, FillOrder())
+    assert not shelf.is_stale()
+    changed += places[:33]
+    assert not shelf.is_stale()
+    assert not shelf.is_stale(len(changed))
+    changed += places[:1]
+    assert shelf.is_stale()
+    assert shelf.is_stale(0)
