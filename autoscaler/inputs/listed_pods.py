@@ -17,10 +17,11 @@ from autoscaler.inputs.kube_lists import Written
 from autoscaler.inputs.placeholders import Application, application_with, in_their_places, made_for
 from autoscaler.inputs.volumes import Volumes
 from autoscaler.inputs.workload_objects import PodMade, model_of, pods_made_by, runs_something, unwrapped
-from autoscaler.kube.schema.convert import daemon_set_from, job_from, pod_from
+from autoscaler.kube.schema.convert import daemon_set_from, pod_from
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, Json, Meta, PodJson, PodSpec
 from autoscaler.kube.schema.gang_detection import may_be_alone
 from autoscaler.kube.schema.gang_kinds import SERVED, Api, GangSizes
+from autoscaler.kube.schema.jobs import job_from
 from autoscaler.kube.schema.provisioning import PodTemplateJson, RequestJson, request_from, template_from
 from autoscaler.kube.watched_kinds import PROVISIONING
 from autoscaler.model.cluster import FOREVER, DaemonSet, GangRef, GangSize, Pod

@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from autoscaler.inputs.kube_lists import Written, object_of
-from autoscaler.kube.schema.convert import own_claims, pod_from
+from autoscaler.kube.schema.constraints import own_claims
+from autoscaler.kube.schema.convert import pod_from
 from autoscaler.kube.schema.core import JobStatus, Json, Meta, OwnerReference, PodJson, PodSpec, Template
 from autoscaler.kube.schema.storage import ClaimJson
 from autoscaler.model.cluster import Pod

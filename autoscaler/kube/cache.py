@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any, Final, cast
 
 from autoscaler.kube import ends_of_jobs
-from autoscaler.kube.schema.convert import job_from, node_from, pod_from
+from autoscaler.kube.schema.convert import node_from, pod_from
 from autoscaler.kube.schema.core import JobJson, NodeJson, PodJson
 from autoscaler.kube.schema.gang_kinds import GangSizes
+from autoscaler.kube.schema.jobs import job_from
 from autoscaler.kube.watched_kinds import (
     DAEMON_SETS,
     JOBS,
@@ -35,7 +36,6 @@ from autoscaler.kube.watched_kinds import (
 )
 from autoscaler.model.cluster import (
     Cluster,
-    ElasticRole,
     GangSize,
     GpuHealth,
     GpuUse,
@@ -48,6 +48,7 @@ from autoscaler.model.cluster import (
     ProvisioningRequest,
 )
 from autoscaler.model.errors import Unavailable
+from autoscaler.model.jobs import ElasticRole
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.pauses import Pause, in_force
 from autoscaler.model.pod_index import PodIndex, Register

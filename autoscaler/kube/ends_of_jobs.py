@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Final
 
-from autoscaler.kube.schema.convert import Job
-from autoscaler.model.cluster import EarlyStep, LingeringJob, Pod, WaitingStep
+from autoscaler.kube.schema.jobs import Job
+from autoscaler.model.cluster import Pod
+from autoscaler.model.jobs import EarlyStep, LingeringJob, WaitingStep
 from autoscaler.model.labels import COMPLETION_INDEX, CONTROLLER_UID
 
 Jobs = Mapping[tuple[str, str], tuple[int, Job]]

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from autoscaler.kube.schema.convert import daemon_set_from, job_from, node_from, pod_from
+from autoscaler.kube.schema.convert import daemon_set_from, node_from, pod_from
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, Meta, NodeJson, PodJson
 from autoscaler.kube.schema.gang_kinds import SERVED
+from autoscaler.kube.schema.jobs import job_from
 from autoscaler.kube.schema.provisioning import PodTemplateJson, RequestJson, request_from, template_from
 from autoscaler.kube.schema.storage import (
     ClaimJson,

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from autoscaler.model.actions import BeginStep, StopStep
-from autoscaler.model.cluster import Cluster, succeeded
+from autoscaler.model.cluster import Cluster
+from autoscaler.model.jobs import succeeded
 from autoscaler.planner.demand.gangs import Gang
 
 _BECAUSE: Final = "nothing is bought for it while {after} only just ended: their pods still hold their room"

@@ -20,19 +20,16 @@ from autoscaler.model.actions import Assignment, Memory, Plan, Step, Waiting
 from autoscaler.model.cluster import (
     Cluster,
     DaemonSet,
-    EarlyStep,
-    ElasticRole,
     GangSize,
     GpuHealth,
     GpuUse,
     Group,
-    LingeringJob,
     Node,
     Notice,
     Pod,
     ProvisioningRequest,
-    WaitingStep,
 )
+from autoscaler.model.jobs import EarlyStep, ElasticRole, LingeringJob, WaitingStep
 from autoscaler.model.pauses import Pause
 from autoscaler.model.resources import Resources
 from autoscaler.model.volumes import NodeDrivers, Storage, Volume, VolumeClaim, VolumeClass

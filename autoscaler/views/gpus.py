@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from autoscaler.kube.client import Kube
-from autoscaler.kube.schema.convert import EPOCH, node_from, requests_of
+from autoscaler.kube.schema.convert import node_from
 from autoscaler.kube.schema.core import Json, Meta, NodeJson, PodSpec
+from autoscaler.kube.schema.resource_requests import requests_of
+from autoscaler.kube.schema.values import EPOCH
 from autoscaler.model import labels as words
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.node_states import BUSY, IDLE, JOINING, READY

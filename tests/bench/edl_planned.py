@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Memory, Resize
-from autoscaler.model.cluster import Cluster, ElasticRole, GangRef, Node
+from autoscaler.model.cluster import Cluster, GangRef, Node
 from autoscaler.model.cluster import Pod as ClusterPod
+from autoscaler.model.jobs import ElasticRole
 from autoscaler.model.resources import Resources
 from autoscaler.planner.plan import plan
 from tests.bench.edl import CASES, EPOCH, LEAST, MOST, POD_MAX, SERVERS, TRAINER, Pass, summary

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from autoscaler.kube.schema.convert import EPOCH, pod_from
+from autoscaler.kube.schema.convert import pod_from
 from autoscaler.kube.schema.core import Condition, Json, Meta, Named, PodJson, Template
+from autoscaler.kube.schema.values import EPOCH
 from autoscaler.model.cluster import Pod, PodSet, ProvisioningRequest
 
 _CHECK: Final = "check-capacity.autoscaling.x-k8s.io"

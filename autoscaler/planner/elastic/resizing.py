@@ -20,7 +20,8 @@ from typing import Final
 
 from autoscaler.config.policy import Elastic
 from autoscaler.model.actions import Resize
-from autoscaler.model.cluster import Cluster, ElasticRole, Pod
+from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.jobs import ElasticRole
 from autoscaler.model.labels import COMPLETION_INDEX, HOSTNAME, OWNER, RESERVED
 from autoscaler.model.pauses import spent_for
 from autoscaler.planner.demand.gangs import Gang, pinned_to, waits

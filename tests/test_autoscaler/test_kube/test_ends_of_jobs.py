@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from autoscaler.kube.cache import Store
-from autoscaler.kube.schema.convert import Job, job_from, pod_from
+from autoscaler.kube.schema.convert import pod_from
 from autoscaler.kube.schema.core import JobJson, PodJson
+from autoscaler.kube.schema.jobs import Job, job_from
 from autoscaler.kube.watched_kinds import JOBS, PODS
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import EarlyStep, WaitingStep
+from autoscaler.model.jobs import EarlyStep, WaitingStep
 from tests.builders import NOW
 
 

@@ -15,8 +15,8 @@ import pytest
 from autoscaler.kube.cache import Store
 from autoscaler.kube.client import Kube
 from autoscaler.kube.retry_delay import RetryDelay
-from autoscaler.kube.schema.convert import Job
 from autoscaler.kube.schema.core import PodJson
+from autoscaler.kube.schema.jobs import Job
 from autoscaler.kube.watched_kinds import (
     CLAIMS,
     DAEMON_SETS,
@@ -33,8 +33,9 @@ from autoscaler.kube.watched_kinds import (
 )
 from autoscaler.kube.watcher import Observer
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import GangSize, LingeringJob, Notice
+from autoscaler.model.cluster import GangSize, Notice
 from autoscaler.model.errors import Unavailable
+from autoscaler.model.jobs import LingeringJob
 from tests.builders import NOW, a_group, a_pod, an_on_prem_node, later
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from autoscaler.model.actions import Admit, Backoff, BeginStep, EndJob, Grow, Memory, Plan, StopStep
-from autoscaler.model.cluster import LingeringJob, WaitingStep
+from autoscaler.model.jobs import LingeringJob, WaitingStep
 from autoscaler.planner.plan import plan
 from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 from tests.world import World

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Memory, Resize
-from autoscaler.model.cluster import Cluster, EarlyStep, ElasticRole, GangRef
+from autoscaler.model.cluster import Cluster, GangRef
+from autoscaler.model.jobs import EarlyStep, ElasticRole
 from autoscaler.planner.plan import plan
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node
 

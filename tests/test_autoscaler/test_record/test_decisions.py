@@ -29,8 +29,9 @@ from autoscaler.model.actions import (
     Unused,
     Waiting,
 )
-from autoscaler.model.cluster import Cluster, EarlyStep, GangSize, GpuHealth, GpuUse, LingeringJob, Refusal, WaitingStep
+from autoscaler.model.cluster import Cluster, GangSize, GpuHealth, GpuUse, Refusal
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Toleration
+from autoscaler.model.jobs import EarlyStep, LingeringJob, WaitingStep
 from autoscaler.model.needed_changes import NeededChange
 from autoscaler.model.pauses import Pause
 from autoscaler.model.pod_index import pod_index_of

@@ -9,8 +9,10 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from autoscaler.kube.schema.convert import daemon_set_from, job_from, node_from, pod_from, requests_of
+from autoscaler.kube.schema.convert import daemon_set_from, node_from, pod_from
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, NodeJson, PodJson, PodSpec
+from autoscaler.kube.schema.jobs import job_from
+from autoscaler.kube.schema.resource_requests import requests_of
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import FOREVER, GangRef, NodeCondition, Notice
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Toleration

@@ -11,8 +11,9 @@ import pytest
 from autoscaler.config.policy import Elastic
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Resize
-from autoscaler.model.cluster import Cluster, ElasticRole, GangRef, Node, Pod
+from autoscaler.model.cluster import Cluster, GangRef, Node, Pod
 from autoscaler.model.constraints import Requirement, Toleration
+from autoscaler.model.jobs import ElasticRole
 from autoscaler.planner.demand.gangs import Gang, gangs_of
 from autoscaler.planner.elastic.resizing import Resizing, in_turn, resize, roles_of
 from autoscaler.planner.placement.available_offerings import offerings

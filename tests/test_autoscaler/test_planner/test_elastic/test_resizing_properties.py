@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.kube.schema.convert import job_from
 from autoscaler.kube.schema.core import JobJson
+from autoscaler.kube.schema.jobs import job_from
 from autoscaler.kube.watched_kinds import JOBS
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Memory, Resize, Step
-from autoscaler.model.cluster import Cluster, ElasticRole, GangRef, Pod
+from autoscaler.model.cluster import Cluster, GangRef, Pod
 from autoscaler.model.constraints import Taint, Toleration
+from autoscaler.model.jobs import ElasticRole
 from autoscaler.model.pauses import Pause, budget_of
 from autoscaler.model.resources import CPU, Resources
 from autoscaler.planner.plan import plan

@@ -8,8 +8,9 @@ import pytest
 
 from autoscaler.model import labels as words
 from autoscaler.model.actions import IMPOSSIBLE, Admit, Assignment, Grow, Memory, Plan, Resize, Waiting
-from autoscaler.model.cluster import ElasticRole, GangRef, WaitingStep
+from autoscaler.model.cluster import GangRef
 from autoscaler.model.errors import BadInput
+from autoscaler.model.jobs import ElasticRole, WaitingStep
 from autoscaler.model.needed_changes import NeededChange
 from autoscaler.planner.explanation.explain import Coming, coming, explain, explain_pod
 from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, nodes_of

@@ -1,0 +1,127 @@
+"""What a pod spec says of where the pod may go: node affinity, rules between pods, host ports, volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from autoscaler.kube.schema.core import Meta, PodAffinity, PodSpec
+from autoscaler.kube.schema.storage import ClaimJson
+from autoscaler.kube.schema.values import same
+from autoscaler.model.constraints import PodTerm, Requirement, Spread, Term, Toleration
+
+_CLAIM, _OWN_CLAIM = "persistentVolumeClaim", "ephemeral"
+_EVERYWHERE: Final = frozenset(
+    {
+        *("configMap", "downwardAPI", "emptyDir", "gitRepo", "hostPath", "image", "nfs", "projected", "secret"),
+        *("cephfs", "csi", "fc", "flexVolume", "flocker", "glusterfs", "quobyte", "scaleIO", "storageos"),
+    }
+)
+"""Kinds of volume that the scheduler asks nothing about."""
+
+
+def affinity_of(spec: PodSpec) -> tuple[Term, ...]:
+    """Node selector and required node affinity as alternatives, each complete in itself."""
+    chosen = tuple(Requirement(key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
+    required = spec.affinity.node_affinity.required
+    if required is None:
+        return (chosen,) if chosen else ()
+    return tuple(
+        chosen + tuple(expression.noun() for expression in term.match_expressions)
+        for term in required.node_selector_terms
+        if term.match_expressions
+    ) or ((chosen,) if chosen else ())
+
+
+def tolerations_of(spec: PodSpec) -> tuple[Toleration, ...]:
+    """Taints that it is not kept off by."""
+    return same(
+        tuple(
+            Toleration(one.key, "Exists" if one.operator == "Exists" else "Equal", one.value, one.effect)
+            for one in spec.tolerations
+        )
+    )
+
+
+def pod_terms_of(affinity: PodAffinity, meta: Meta) -> tuple[PodTerm, ...]:
+    """Required rules between it and pods of others, by topology."""
+    return same(
+        tuple(
+            PodTerm(
+                topology_key=term.topology_key,
+                selector=term.label_selector.term()
+                + _by_keys(term.match_label_keys, meta, "In")
+                + _by_keys(term.mismatch_label_keys, meta, "NotIn"),
+                namespaces=frozenset(
+                    term.namespaces or (() if term.namespace_selector is not None else (meta.namespace,))
+                ),
+                namespace_selector=None if term.namespace_selector is None else term.namespace_selector.term(),
+            )
+            for term in affinity.required
+            if term.label_selector is not None  # without one the term is about no pod at all
+        )
+    )
+
+
+def spread_of(spec: PodSpec, meta: Meta) -> tuple[Spread, ...]:
+    """Its topology spread constraints that the scheduler must keep."""
+    return same(
+        tuple(
+            Spread(
+                topology_key=one.topology_key,
+                max_skew=one.max_skew,
+                selector=one.label_selector.term() + _by_keys(one.match_label_keys, meta, "In"),
+                min_domains=one.min_domains,
+            )
+            for one in spec.topology_spread_constraints
+            if one.when_unsatisfiable == "DoNotSchedule" and one.label_selector is not None
+        )
+    )
+
+
+def _by_keys(keys: Iterable[str], meta: Meta, operator: Literal["In", "NotIn"]) -> Term:
+    """``matchLabelKeys``: the pod's own value of each."""
+    return tuple(Requirement(key, operator, (meta.labels[key],)) for key in keys if key in meta.labels)
+
+
+def host_ports_of(spec: PodSpec) -> frozenset[tuple[str, int]]:
+    """Protocol and port of each."""
+    ports = [port for container in spec.containers for port in container.ports if port.host_port]
+    return same(frozenset((port.protocol, port.host_port) for port in ports))
+
+
+def not_understood_in(spec: PodSpec) -> Iterator[str]:
+    """Each rule that may keep the pod from a node on which we would place it."""
+    if spec.resource_claims:
+        yield f"resource claims ({', '.join(claim.name for claim in spec.resource_claims)})"
+    for volume in spec.volumes:
+        for kind in volume.keys() - _EVERYWHERE - {"name", _CLAIM, _OWN_CLAIM}:
+            yield f"volume {volume.get('name', '')} of kind {kind}"
+    for spread in spec.topology_spread_constraints:
+        if spread.when_unsatisfiable == "DoNotSchedule" and (
+            spread.node_affinity_policy != "Honor" or spread.node_taints_policy != "Ignore"
+        ):
+            yield f"topology spread by {spread.topology_key} with its own node policies"
+    required = spec.affinity.node_affinity.required
+    if required is not None and any(term.match_fields for term in required.node_selector_terms):
+        yield "node affinity with matchFields"
+
+
+def own_claims(spec: PodSpec) -> Iterator[tuple[str, ClaimJson]]:
+    """The pod's ephemeral volumes, each with the template of its claim."""
+    for volume in spec.volumes:
+        if _OWN_CLAIM in volume:
+            template = (volume[_OWN_CLAIM] or {}).get("volumeClaimTemplate") or {}
+            made = {"metadata": {}, "spec": template.get("spec") or {}}
+            yield str(volume.get("name", "")), msgspec.convert(made, ClaimJson, strict=False)
+
+
+def claims_of(meta: Meta, spec: PodSpec) -> Iterator[str]:
+    """Names of its volume claims: that of an ephemeral volume is named after the pod and the volume."""
+    for volume in spec.volumes:
+        if _CLAIM in volume:
+            yield str(volume[_CLAIM].get("claimName", ""))
+        elif _OWN_CLAIM in volume:
+            yield f"{meta.name}-{volume.get('name', '')}"
