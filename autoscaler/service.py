@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autoscaler.acting_policy import ActingPolicy, OnePolicy, Policies, PolicyReport, parsed
 from autoscaler.cloud import autoscaling_groups as aws
+from autoscaler.cloud.clients import connect
 from autoscaler.cloud.errors import Refused
 from autoscaler.config.policy import Policy
 from autoscaler.config.policy_file import PolicyFile
@@ -303,7 +304,7 @@ class Parties:
         cls, kube: k8s.Kube, store: Store, policy: Policy, namespace: str, *, warn: Callable[[str], None]
     ) -> Parties:
         """Raises ``BadInput`` or ``Unavailable`` where AWS cannot be reached."""
-        return cls(kube, aws.Ec2(policy, aws.connect(policy.region), warn=warn), store, namespace)
+        return cls(kube, aws.Ec2(policy, connect(policy.region), warn=warn), store, namespace)
 
     def look(self) -> None:
         """List everything once. Raises ``Unavailable``."""

@@ -23,7 +23,7 @@ import botocore.session
 from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
-from autoscaler.cloud.autoscaling_groups import Clients
+from autoscaler.cloud.clients import Clients
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Group
 

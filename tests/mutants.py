@@ -18,6 +18,7 @@ DECIDE: Final = (
     "autoscaler/loop.py",
     "autoscaler/cloud/autoscaling_groups.py",
     "autoscaler/cloud/launches.py",
+    "autoscaler/cloud/prices.py",
     "autoscaler/cloud/purchases.py",
     "autoscaler/cloud/reservations.py",
     "autoscaler/kube/leader_election.py",

@@ -29,7 +29,8 @@ def config(*, policy: Path, own: str, folder: Path) -> None:
     """Write what Slurm has to be told: nodes by the policy's groups, and when they are started and suspended."""
     import sys  # noqa: PLC0415 - see the module's docstring
 
-    from autoscaler.cloud.autoscaling_groups import Ec2, connect  # noqa: PLC0415
+    from autoscaler.cloud.autoscaling_groups import Ec2  # noqa: PLC0415 - boto3 is slow to import
+    from autoscaler.cloud.clients import connect  # noqa: PLC0415
     from autoscaler.config.policy import read_policy  # noqa: PLC0415
     from autoscaler.slurm import config as texts  # noqa: PLC0415
 
@@ -56,7 +57,8 @@ def nodes(*, policy: Path) -> None:
     """Buy machines for the nodes that Slurm wakes, and give back those of nodes that it has suspended."""
     import fcntl  # noqa: PLC0415 - see the module's docstring
 
-    from autoscaler.cloud.autoscaling_groups import Ec2, connect  # noqa: PLC0415
+    from autoscaler.cloud.autoscaling_groups import Ec2  # noqa: PLC0415 - boto3 is slow to import
+    from autoscaler.cloud.clients import connect  # noqa: PLC0415
     from autoscaler.config.policy import read_policy  # noqa: PLC0415
     from autoscaler.slurm.config import check  # noqa: PLC0415
     from autoscaler.slurm.controller import Controller  # noqa: PLC0415

@@ -6,48 +6,33 @@ Groups are found by the tag with the cluster's name; nothing else is ever touche
 
 from __future__ import annotations
 
-import json
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from autoscaler.cloud.clients import Clients
 from autoscaler.cloud.errors import NotAllowed, NotLeader, Refused, one_failure_alone, refusal_code, told_in_words
 from autoscaler.cloud.interruption_queue import InterruptionQueue
 from autoscaler.cloud.launches import REFUSALS_LAST, being_tried, refusals
 from autoscaler.cloud.node_templates import allocatable_of, capacity_type_of, labels_of, tag_of, taints_of, types_of
-from autoscaler.cloud.price_list import least_usd, on_demand, price_list_region
-from autoscaler.cloud.purchases import (
-    AT_MOST,
-    Bought,
-    launched,
-    living,
-    refused,
-    token_of,
-    why_not_at_once,
-)
+from autoscaler.cloud.prices import Prices
+from autoscaler.cloud.purchases import AT_MOST, Bought, launched, living, refused, token_of, why_not_at_once
 from autoscaler.cloud.quotas import Quota, Quotas
 from autoscaler.cloud.reservations import Reservations
 from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import CapacityType, Group, Instance, Refusal
+from autoscaler.model.cluster import Group, Instance, Refusal
 from autoscaler.model.instance_types import InstanceType, one_quota, read_instance_type
 
 if TYPE_CHECKING:
-    from types_boto3_autoscaling.client import AutoScalingClient
     from types_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef
-    from types_boto3_ec2.client import EC2Client
-    from types_boto3_pricing.client import PricingClient
 
 _AT_MINIMUM: Final = "min size constraint"
 """In AWS's words: the group desires its minimum, and would go below."""
 _WAITS_NO_LONGER: Final = ("No active Lifecycle Action", "Instance Id not found")
 """In AWS's words: the instance went on already, or is gone from its group."""
-_UNKNOWN_PRICE_SECONDS: Final = 600.0
-"""A price list that does not answer must not hold up every look at the groups."""
 _WARNINGS_KEPT: Final = 1000
 """Lines that are not told again: what AWS says in them may never be the same twice."""
 _STATES: Final = {"InService": "in-service", "Terminating": "terminating", "Pending": "pending"}
@@ -61,42 +46,6 @@ class Changed(Exception):  # noqa: N818 - reads as what it is at the raise site
     def __init__(self, message: str, group: Group | None = None) -> None:
         super().__init__(message)
         self.group = group
-
-
-@dataclass(frozen=True, slots=True)
-class Clients:
-    """boto3's clients, made once."""
-
-    autoscaling: AutoScalingClient
-    ec2: EC2Client
-    pricing: Callable[[], PricingClient]
-    """Made when a price is asked for: the price list is served in few regions."""
-    quotas: Callable[[], Any] | None = None
-    """Of Service Quotas; ``None``: quotas are not read."""
-    sqs: Callable[[], Any] = lambda: None
-    """Of SQS, for the queue of interruption notices."""
-
-
-def connect(region: str) -> Clients:
-    """Clients with short patience: a decision waits for them. Region, endpoint and credentials are boto3's own ways."""
-    import boto3  # noqa: PLC0415 - slow to import
-    from botocore.config import Config  # noqa: PLC0415
-
-    session = boto3.session.Session(region_name=region)
-    config = Config(
-        retries={"mode": "standard", "total_max_attempts": 3},
-        connect_timeout=3,
-        read_timeout=10,
-        user_agent_extra=words.AUTOSCALER,
-    )
-    with told_in_words(region):
-        return Clients(
-            autoscaling=session.client("autoscaling", config=config),
-            ec2=session.client("ec2", config=config),
-            pricing=lambda: session.client("pricing", region_name=price_list_region(region), config=config),
-            quotas=lambda: session.client("service-quotas", config=config),
-            sqs=lambda: session.client("sqs", config=config),
-        )
 
 
 class Ec2:
@@ -120,10 +69,7 @@ class Ec2:
         self._now = now
         self._warned: deque[str] = deque(maxlen=_WARNINGS_KEPT)
         self._types: dict[str, InstanceType] = {}
-        self._prices: dict[tuple[str, str, str], float] = {}
-        self._known_prices: dict[tuple[str, tuple[str, ...]], float] = {}
-        """Of each group and the types that stood when its price was last told."""
-        self._ask_again_at: dict[tuple[str, str, str], float] = {}
+        self._prices = Prices(clients, policy.region, warn=self._warn_once)
         self._launched: dict[str, datetime] = {}
         self._refusals: dict[str, tuple[Refusal, ...]] = {}
         self._answered: dict[str, tuple[Refusal, ...]] = {}
@@ -347,7 +293,7 @@ class Ec2:
         capacity = capacity_type_of(raw, entry)
         reservation = tag_of(raw, words.TAG_RESERVATION)
         stands = entry is not None and (entry.types, entry.capacity_reservation or "") == (types, reservation)
-        price = self._price_of_group(name, types, zone=zone, capacity=capacity, entry=entry, stands=stands)
+        price = self._prices.of_group(name, types, zone=zone, capacity=capacity, entry=entry, stands=stands)
         if price is None:
             self._warn_once(
                 f"the price of {kind} ({capacity}) in {zone} is not known, so {name} is not grown: "
@@ -469,70 +415,6 @@ class Ec2:
         since = self._now() - REFUSALS_LAST
         found = [one for one in (*self._answered.get(name, ()), *self._refusals.get(name, ())) if one.at > since]
         return tuple(sorted(found, key=lambda one: one.at, reverse=True)), tried
-
-    # --- Prices ---
-
-    def _price_of_group(
-        self,
-        name: str,
-        types: tuple[str, ...],
-        *,
-        zone: str,
-        capacity: CapacityType,
-        entry: GroupEntry | None,
-        stands: bool,
-    ) -> float | None:
-        """That of the types that stand. What the entry says is theirs unless an edit of what it buys is pending."""
-        if stands:
-            price = self._dearest(types, zone=zone, capacity=capacity, entry=entry)
-        else:
-            price = self._known_prices.get((name, types))
-        if price is None:
-            price = self._dearest(types, zone=zone, capacity=capacity, entry=None)
-        if price is None and entry is not None:
-            price = entry.usd_per_hour
-        if price is not None:
-            self._known_prices[name, types] = price
-        return price
-
-    def _dearest(
-        self, types: tuple[str, ...], *, zone: str, capacity: CapacityType, entry: GroupEntry | None
-    ) -> float | None:
-        """Of a set of types the highest price, so that limits hold whichever comes; ``None`` where one is unknown."""
-        prices = [self._price(kind, zone=zone, capacity=capacity, entry=entry) for kind in types]
-        known = [price for price in prices if price is not None]
-        return max(known) if len(known) == len(prices) else None
-
-    def _price(self, kind: str, *, zone: str, capacity: CapacityType, entry: GroupEntry | None) -> float | None:
-        if entry is not None and entry.usd_per_hour is not None:
-            return entry.usd_per_hour
-        key = (kind, zone, capacity)
-        if key not in self._prices and time.monotonic() > self._ask_again_at.get(key, 0.0):
-            self._ask_again_at[key] = time.monotonic() + _UNKNOWN_PRICE_SECONDS
-            ask = self._spot_price if capacity == "spot" else self._list_price
-            with one_failure_alone(self._warn_once, f"the price of {kind}"):
-                price = ask(kind, zone)
-                if price is not None:
-                    self._prices[key] = price
-        return self._prices.get(key)
-
-    def _spot_price(self, kind: str, zone: str) -> float | None:
-        """The price now, which is the newest of its history."""
-        answer = self._clients.ec2.describe_spot_price_history(
-            InstanceTypes=[kind],  # type: ignore[list-item]
-            AvailabilityZone=zone,
-            ProductDescriptions=["Linux/UNIX"],
-            StartTime=datetime.now(UTC),
-        )
-        prices = [float(one["SpotPrice"]) for one in answer["SpotPriceHistory"]]
-        return max(prices) if prices else None
-
-    def _list_price(self, kind: str, _zone: str) -> float | None:
-        """Linux, shared tenancy, nothing installed, in the region."""
-        filters = on_demand(self._policy.region, instanceType=kind)
-        answer = self._clients.pricing().get_products(ServiceCode="AmazonEC2", Filters=filters)
-        prices = [price for text in answer["PriceList"] if (price := least_usd(json.loads(str(text)))) is not None]
-        return min(prices, default=None)
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:

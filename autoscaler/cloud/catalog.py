@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from autoscaler.cloud.autoscaling_groups import Clients, connect
+from autoscaler.cloud.clients import Clients, connect
 from autoscaler.cloud.errors import told_in_words
 from autoscaler.cloud.price_list import least_usd, on_demand
 from autoscaler.model.errors import BadInput, Unavailable

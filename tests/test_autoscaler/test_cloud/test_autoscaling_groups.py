@@ -13,7 +13,8 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from autoscaler.cloud.autoscaling_groups import Changed, Clients, Ec2, connect
+from autoscaler.cloud.autoscaling_groups import Changed, Ec2
+from autoscaler.cloud.clients import Clients, connect
 from autoscaler.cloud.errors import NoAnswer, Refused, refusal_code
 from autoscaler.cloud.purchases import token_of
 from autoscaler.config.group_entry import GroupEntry

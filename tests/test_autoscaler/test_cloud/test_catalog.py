@@ -15,8 +15,8 @@ from botocore.stub import ANY, Stubber
 from moto import mock_aws
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, InstanceTypeBackend
 
-from autoscaler.cloud.autoscaling_groups import Clients
 from autoscaler.cloud.catalog import live_catalog
+from autoscaler.cloud.clients import Clients
 from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.offers import offers_of
 from autoscaler.inputs.tables import read_catalog
