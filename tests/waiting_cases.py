@@ -23,7 +23,7 @@ from autoscaler.model.constraints import PodTerm, Requirement, Taint, Toleration
 from autoscaler.model.pauses import BUYING, Pause
 from autoscaler.model.resources import Resources
 from autoscaler.planner.plan import plan
-from autoscaler.planner.supply.fleet import labels_of
+from autoscaler.planner.supply.node_places import labels_of
 from tests.builders import NOW, TYPES, ZONES, a_group, a_pod, an_entry, an_on_prem_node, later, nodes_of
 
 OLD: Final = later(minutes=-30)

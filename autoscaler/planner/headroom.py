@@ -15,7 +15,8 @@ from autoscaler.model.cluster import Cluster, Group
 from autoscaler.planner.placement.available_offerings import ceilings
 from autoscaler.planner.placement.offerings import Ceilings
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import Fleet, is_ready
+from autoscaler.planner.supply.fleet import Fleet
+from autoscaler.planner.supply.node_places import is_ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.cluster import Group, Node, Pod
 from autoscaler.model.constraints import PodTerm, Taint, Term
 from autoscaler.model.resources import CPU, PODS, Resources
-from autoscaler.planner.supply.fleet import labels_of
+from autoscaler.planner.supply.node_places import labels_of
 from stacks.local.kubeapi.client import KubeHttp
 from tests.bench.fidelity import NODES, ground
 from tests.carried_out import carried_out_all

@@ -32,8 +32,8 @@ from autoscaler.model.cluster import Cluster, Instance, Node, Pod
 from autoscaler.model.errors import BadInput
 from autoscaler.model.pod_index import Register
 from autoscaler.planner.plan import plan
-from autoscaler.planner.supply.fleet import labels_of
 from autoscaler.planner.supply.node_cache import NodeCache
+from autoscaler.planner.supply.node_places import labels_of
 from tests.bench.figure import Figure
 
 SIZES: Final = ((500, 0.15), (2_000, 0.4), (8_152, 1.5))

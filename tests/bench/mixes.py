@@ -21,7 +21,7 @@ from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
 from autoscaler.planner.placement.pooled_packing import place_together
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import new_place
+from autoscaler.planner.supply.node_places import new_place
 from autoscaler.solver import solve
 from tests.bench.figure import Figure
 from tests.builders import GPU_TAINT, a_gang

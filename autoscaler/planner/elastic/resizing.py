@@ -29,7 +29,8 @@ from autoscaler.planner.elastic.sizes import sizes
 from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParameters, Follower, Look, Sizes
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import Fleet, has_joined
+from autoscaler.planner.supply.fleet import Fleet
+from autoscaler.planner.supply.node_places import has_joined
 
 _NO_TIME: Final = timedelta()
 _NOWHERE: Final[Mapping[str, Place]] = MappingProxyType({})

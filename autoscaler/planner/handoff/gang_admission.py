@@ -10,7 +10,7 @@ from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.reservations import is_reserved
 from autoscaler.planner.placement.gang_packing import Placed
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import has_joined
+from autoscaler.planner.supply.node_places import has_joined
 
 
 def start(gang: Gang, placed: Placed, *, contended: bool, taken: Collection[str] = frozenset()) -> Admit | None:

@@ -10,7 +10,7 @@ from autoscaler.model.cluster import Cluster, ProvisioningRequest
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.demand.requested_gangs import BOOKED_FOR, name_of, why_not_planned
 from autoscaler.planner.placement.gang_packing import Placed
-from autoscaler.planner.supply.fleet import has_joined
+from autoscaler.planner.supply.node_places import has_joined
 
 
 def answers(

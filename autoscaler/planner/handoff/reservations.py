@@ -30,7 +30,7 @@ from autoscaler.model.resources import Resources
 from autoscaler.planner.demand.gangs import Gang, waits
 from autoscaler.planner.placement.gang_packing import Placed
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import has_joined, is_ready, labels_of
+from autoscaler.planner.supply.node_places import has_joined, is_ready, labels_of
 
 _NEW: Final = Taint(words.RESERVED)
 

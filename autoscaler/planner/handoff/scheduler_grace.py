@@ -21,7 +21,7 @@ from autoscaler.planner.handoff.reservations import is_reserved
 from autoscaler.planner.placement.gang_packing import Placed
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import has_joined, is_ready
+from autoscaler.planner.supply.node_places import has_joined, is_ready
 
 _PATIENCE: Final = timedelta(seconds=3)
 _A_POD: Final = timedelta(seconds=1 / 50)

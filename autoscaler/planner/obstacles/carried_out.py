@@ -33,7 +33,7 @@ from autoscaler.planner.obstacles.unbuilt_groups import added, unbuilt_groups
 from autoscaler.planner.placement.gang_packing import Demand
 from autoscaler.planner.placement.offerings import Ceilings, Offering
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import new_place
+from autoscaler.planner.supply.node_places import new_place
 
 _PODS: Final = 110
 """That a node of an added entry takes."""

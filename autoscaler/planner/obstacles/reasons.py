@@ -30,7 +30,7 @@ from autoscaler.planner.obstacles.unbuilt_groups import ADDED, unbuilt_groups
 from autoscaler.planner.placement.gang_packing import Demand
 from autoscaler.planner.placement.offerings import CENT, Ceilings
 from autoscaler.planner.supply.candidate_nodes import Shape
-from autoscaler.planner.supply.fleet import labels_of
+from autoscaler.planner.supply.node_places import labels_of
 
 _Kind = tuple[str, Mapping[str, str], tuple[Taint, ...], Mapping[str, int]]
 """Name, labels, taints, room."""

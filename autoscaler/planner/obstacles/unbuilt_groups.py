@@ -14,7 +14,7 @@ from autoscaler.model.labels import REGION
 from autoscaler.model.resources import Resources
 from autoscaler.planner.placement.offerings import Offering
 from autoscaler.planner.supply.candidate_nodes import Shape
-from autoscaler.planner.supply.fleet import new_place
+from autoscaler.planner.supply.node_places import new_place
 
 ADDED: Final = "added"
 """Entry of a group that the policy does not name and that would have to be added."""

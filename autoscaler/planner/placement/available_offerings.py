@@ -9,7 +9,8 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.planner.placement.offerings import Ceilings, Offering
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import Fleet, new_place
+from autoscaler.planner.supply.fleet import Fleet
+from autoscaler.planner.supply.node_places import new_place
 
 COMING: Final = "~"
 """In the name of a node that was asked for, between its group's and its number."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -16,26 +16,17 @@ from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Backoff
 from autoscaler.model.cluster import Cluster, Group, Instance, Node, Notice, Pod
-from autoscaler.model.constraints import Taint
-from autoscaler.model.feasibility import why_not_on
 from autoscaler.model.node_index import NodeIndex
 from autoscaler.model.pauses import Pause, stop_buying
-from autoscaler.model.pod_index import NO_LOAD, Load, pod_index_of
-from autoscaler.model.resources import PODS, Resources
+from autoscaler.model.pod_index import NO_LOAD, pod_index_of
+from autoscaler.model.resources import Resources
 from autoscaler.planner.supply.backoffs import learnt
-from autoscaler.planner.supply.candidate_nodes import (
-    COMING_TIER,
-    CORDONED_TIER,
-    EC2_TIER,
-    ENDING_TIER,
-    ON_PREM_TIER,
-    FillOrder,
-    Place,
-)
-from autoscaler.planner.supply.capacity_blocks import keeps_off, notices
+from autoscaler.planner.supply.candidate_nodes import FillOrder, Place
+from autoscaler.planner.supply.capacity_blocks import notices
 from autoscaler.planner.supply.ending_nodes import EndingNodes
 from autoscaler.planner.supply.node_cache import Members, NodeCache
 from autoscaler.planner.supply.node_faults import NodeFaults, node_faults
+from autoscaler.planner.supply.node_places import as_opened, place_of, room_for_pods
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 _NO_FAULTS = NodeFaults()
@@ -46,16 +37,6 @@ _LISTED_WITHIN = timedelta(minutes=2)
 _CORDONED, _NOT_READY = "cordoned by someone else", "not ready"
 _NOTICE_HOLDS = timedelta(hours=1)
 """After it was given, or after the time that it names: then the node is one like others again."""
-_PASSING_TAINTS = frozenset(
-    {
-        "node.kubernetes.io/not-ready",
-        "node.kubernetes.io/unreachable",
-        "node.kubernetes.io/unschedulable",
-        "node.kubernetes.io/network-unavailable",
-        "node.cloudprovider.kubernetes.io/uninitialized",
-    }
-)
-"""Go by themselves when a node becomes ready or its cordon is lifted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +167,14 @@ def survey(
     stay = sorted(name for name, why in unusable.items() if why in (_CORDONED, _NOT_READY) or name in faults.closed)
     joined = sizes - Counter(group_of[name].name for name in leaving if name in group_of)
     gone, is_ending = Counter(group.name for group, _ in lost), EndingNodes(cluster.seen_at, policy)
-    make = partial(_place, cluster=cluster, policy=policy, is_ending=is_ending)
+    make = partial(place_of, cluster=cluster, policy=policy, is_ending=is_ending)
     loads = pod_index_of(cluster.pods).loads
     return Fleet(
         places=cache.places(nodes, group_of, loads, unusable, make=make, is_ending=is_ending),
         nodes=nodes,
         unusable=unusable,
         closed_places=tuple(
-            make(_opened(nodes.named[name]), group_of.get(name), loads.get(name, NO_LOAD)) for name in stay
+            make(as_opened(nodes.named[name]), group_of.get(name), loads.get(name, NO_LOAD)) for name in stay
         ),
         group_of=group_of,
         outstanding=_outstanding(groups, refused, members.alive, there=joined + gone),
@@ -201,7 +182,7 @@ def survey(
         refused=refused,
         closed={name: one for name, one in backoffs.items() if one.until > cluster.seen_at},
         backoffs=backoffs,
-        rooms=cache.rooms(groups, make=partial(_room, cluster=cluster)),
+        rooms=cache.rooms(groups, make=partial(room_for_pods, cluster=cluster)),
         samples=cache.samples,
         residents={name: load.residents for name, load in loads.items()},
         alive=members.alive,
@@ -240,44 +221,6 @@ def _outstanding(
         group.name: max(0, max(group.desired - refused[group.name], alive[group.name]) - there[group.name])
         for group in groups
     }
-
-
-def labels_of(group: Group, hostname: str) -> dict[str, str]:
-    """The labels of a new node of the group."""
-    return {
-        words.ZONE: group.zone,
-        **({} if group.mixed else {words.INSTANCE_TYPE: group.instance_type}),
-        words.CAPACITY_TYPE: group.capacity_type,
-        words.ORIGIN: words.EC2,
-        words.GROUP: group.entry,
-        words.ARCH: "amd64",
-        words.OS: "linux",
-        **group.labels,
-        words.HOSTNAME: hostname,
-    }
-
-
-def is_ready(place: Place) -> bool:
-    """Whether its kubelet is, and it is not cordoned: devices may still be missing."""
-    return place.node is not None and place.node.ready and not place.node.cordoned
-
-
-def has_joined(place: Place) -> bool:
-    """Whether pods can be bound to it now, as far as the node itself goes."""
-    return is_ready(place) and place.tier != COMING_TIER
-
-
-def new_place(group: Group, name: str, room: dict[str, int]) -> Place:
-    """A node of the group that is not there yet."""
-    return Place(
-        name=name,
-        labels=labels_of(group, name),
-        taints=(*group.taints, *keeps_off(group)),
-        free=room,
-        tier=COMING_TIER,
-        group=group,
-        standing=False,
-    )
 
 
 def _with_strays(
@@ -345,24 +288,6 @@ def _noticed(cluster: Cluster, nodes: NodeIndex) -> Iterator[tuple[str, Notice]]
             yield name, told[instance]
 
 
-def _room(group: Group, *, cluster: Cluster) -> Resources:
-    return group.allocatable - _overhead(cluster, group)
-
-
-def _overhead(cluster: Cluster, group: Group) -> Resources:
-    labels = labels_of(group, "new")
-    return Resources.total(
-        _one_pod(daemon.requests)
-        for daemon in cluster.daemon_sets
-        if why_not_on(affinity=daemon.affinity, tolerations=daemon.tolerations, labels=labels, taints=group.taints)
-        is None
-    )
-
-
-def _one_pod(requests: Resources) -> Resources:
-    return requests if requests[PODS] else requests + Resources({PODS: 1})
-
-
 def _is_overdue(instance: Instance, cluster: Cluster, policy: Policy) -> bool:
     return instance.launched is not None and cluster.seen_at >= instance.launched + policy.scale_up.boot_timeout
 
@@ -376,37 +301,6 @@ def _refused(group: Group, cluster: Cluster, policy: Policy, alive: Mapping[str,
     return max(0, group.desired - max(alive[group.name], group.minimum))
 
 
-def _place(
-    node: Node, group: Group | None, load: Load, *, cluster: Cluster, policy: Policy, is_ending: EndingNodes
-) -> Place:
-    allocatable, coming = _expected(node, group, cluster, policy)
-    free = dict(allocatable.items())
-    for name, amount in load.used.items():
-        free[name] = free.get(name, 0) - amount
-    if group is not None:
-        _keep_room_for_daemons(free, cluster, group, load.daemons)
-    return Place(
-        name=node.name,
-        labels={**labels_of(group, node.name), **node.labels} if coming and group else _labels(node),
-        taints=_taints(node, group, passing=coming or node.cordoned),
-        free=free,
-        tier=_tier(node, group, coming=coming, ending=is_ending(group, load)),
-        node=node,
-        group=group,
-        standing=group is None or bool(load.residents),
-        ports=load.ports,
-    )
-
-
-def _opened(node: Node) -> Node:
-    taints = tuple(taint for taint in node.taints if taint.key not in _PASSING_TAINTS)
-    return replace(node, cordoned=False, ready=True, conditions=(), taints=taints)
-
-
-def _labels(node: Node) -> Mapping[str, str]:
-    return node.labels if words.HOSTNAME in node.labels else {**node.labels, words.HOSTNAME: node.name}
-
-
 def _why_unusable(node: Node, group: Group | None, cluster: Cluster, policy: Policy) -> str:
     if node.deleting:
         return "being deleted"
@@ -415,48 +309,3 @@ def _why_unusable(node: Node, group: Group | None, cluster: Cluster, policy: Pol
     if not node.ready and (group is None or cluster.seen_at >= node.created + policy.scale_up.boot_timeout):
         return _NOT_READY
     return ""
-
-
-def _expected(node: Node, group: Group | None, cluster: Cluster, policy: Policy) -> tuple[Resources, bool]:
-    """What the node offers or will, and whether that is still to come: devices register after the kubelet does."""
-    if group is None:
-        return node.allocatable, False
-    lacking = [name for name, amount in group.allocatable.items() if amount > 0 and name not in node.allocatable]
-    if node.ready and not (lacking and cluster.seen_at < node.created + policy.scale_up.boot_timeout):
-        return node.allocatable, False
-    names = {*node.allocatable, *group.allocatable}
-    return Resources({name: node.allocatable[name] or group.allocatable[name] for name in names}), True
-
-
-def _keep_room_for_daemons(free: dict[str, int], cluster: Cluster, group: Group, there: Collection[str]) -> None:
-    """A node that has just joined does not carry all its DaemonSets' pods yet."""
-    if len(there) >= len(cluster.daemon_sets):
-        return
-    labels = labels_of(group, "new")
-    for daemon in cluster.daemon_sets:
-        if f"{daemon.namespace}/DaemonSet/{daemon.name}" in there:
-            continue
-        if why_not_on(affinity=daemon.affinity, tolerations=daemon.tolerations, labels=labels, taints=group.taints):
-            continue
-        for name, amount in _one_pod(daemon.requests).items():
-            free[name] = free.get(name, 0) - amount
-
-
-def _taints(node: Node, group: Group | None, *, passing: bool) -> tuple[Taint, ...]:
-    """Those that a pod planned there must tolerate: a reservation is for the pod that the plan says."""
-    gone = (_PASSING_TAINTS if passing else frozenset()) | ({words.RESERVED} if group is not None else set())
-    own = tuple(taint for taint in node.taints if taint.key not in gone) if node.taints else ()
-    return (*own, *keeps_off(group)) if group is not None else own
-
-
-def _tier(node: Node, group: Group | None, *, coming: bool, ending: bool) -> int:
-    if coming:
-        return COMING_TIER
-    if node.cordoned:
-        return CORDONED_TIER
-    if ending:
-        return ENDING_TIER
-    origin = node.labels.get(words.ORIGIN)
-    if origin == words.ON_PREM and group is None:
-        return ON_PREM_TIER
-    return EC2_TIER if group is not None or origin == words.EC2 or node.instance_id is not None else ON_PREM_TIER

@@ -24,7 +24,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.resources import Resources
-from autoscaler.planner.supply.fleet import labels_of
+from autoscaler.planner.supply.node_places import labels_of
 from stacks.local.process.ports import free_ports
 from stacks.nodes.node_groups import group_tags
 from tests.builders import a_policy, an_entry

@@ -17,7 +17,7 @@ from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import CORDONED_TIER, EC2_TIER, Place
-from autoscaler.planner.supply.fleet import new_place
+from autoscaler.planner.supply.node_places import new_place
 from tests.builders import a_gang, a_pod
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import (
     a_demand,

@@ -20,7 +20,8 @@ from autoscaler.planner.placement.available_offerings import offerings
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import new_place, survey
+from autoscaler.planner.supply.fleet import survey
+from autoscaler.planner.supply.node_places import new_place
 from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
 
 

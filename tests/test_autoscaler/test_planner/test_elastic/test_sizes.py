@@ -16,7 +16,7 @@ from autoscaler.planner.elastic.values import Claim, ElasticJob, ElasticParamete
 from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import ON_PREM_TIER, Place
-from autoscaler.planner.supply.fleet import new_place
+from autoscaler.planner.supply.node_places import new_place
 from tests import examples
 from tests.bench.edl import jain, may_begin
 from tests.bench.edl_published import PublishedJob, PublishedLook, published

@@ -13,7 +13,7 @@ from autoscaler.planner.placement.gang_packing import Packing, Placed
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import new_place
+from autoscaler.planner.supply.node_places import new_place
 from tests.builders import TOLERATES_GPU, a_cluster, a_gang, a_group, a_pod, a_policy, later, nodes_of
 
 NO_PLACE = "0/1 nodes are available: 1 Insufficient cpu."

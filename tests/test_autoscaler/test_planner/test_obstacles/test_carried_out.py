@@ -39,7 +39,8 @@ from autoscaler.planner.obstacles.search import Search, Work
 from autoscaler.planner.placement.gang_packing import Demand
 from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
 from autoscaler.planner.placement.snapshot import Snapshot
-from autoscaler.planner.supply.fleet import new_place, survey
+from autoscaler.planner.supply.fleet import survey
+from autoscaler.planner.supply.node_places import new_place
 from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 
 POLICY = a_policy(

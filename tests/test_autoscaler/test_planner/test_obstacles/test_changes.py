@@ -32,7 +32,8 @@ from autoscaler.planner.placement.gang_packing import Placed
 from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import new_place, survey
+from autoscaler.planner.supply.fleet import survey
+from autoscaler.planner.supply.node_places import new_place
 from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 
 WEB, DB = ((Requirement("app", "In", (app,)),) for app in ("web", "db"))

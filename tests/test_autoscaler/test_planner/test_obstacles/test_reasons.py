@@ -20,7 +20,8 @@ from autoscaler.planner.placement.available_offerings import offerings
 from autoscaler.planner.placement.gang_packing import Demand, Placed
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot
-from autoscaler.planner.supply.fleet import new_place, survey
+from autoscaler.planner.supply.fleet import survey
+from autoscaler.planner.supply.node_places import new_place
 from tests.builders import NOW, ZONES, a_cluster, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 
 A10G = tuple(a_group("gpu-a10g", zone, vcpus=48, quota="L-1", usd_per_hour=2.0, maximum=5) for zone in ZONES)

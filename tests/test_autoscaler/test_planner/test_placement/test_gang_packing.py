@@ -26,7 +26,8 @@ from autoscaler.planner.placement.gang_packing import (
 from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
-from autoscaler.planner.supply.fleet import NEVER, new_place
+from autoscaler.planner.supply.fleet import NEVER
+from autoscaler.planner.supply.node_places import new_place
 from tests import examples
 from tests.builders import a_gang, a_group, a_pod, an_on_prem_node
 

@@ -15,7 +15,7 @@ from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.options import Cost, Within, fill_standing, options_for
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import COMING_TIER, CORDONED_TIER, Place
-from autoscaler.planner.supply.fleet import new_place
+from autoscaler.planner.supply.node_places import new_place
 from tests.builders import a_gang, a_pod
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_market, groups_of, own_place
 

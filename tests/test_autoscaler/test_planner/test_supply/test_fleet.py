@@ -12,7 +12,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.cluster import Group, Node, Notice, Refusal
 from autoscaler.model.constraints import Taint
 from autoscaler.model.resources import CPU, Resources
-from autoscaler.planner.supply import fleet
+from autoscaler.planner.supply import candidate_nodes, fleet, node_places
 from autoscaler.planner.supply.candidate_nodes import Place
 from tests.builders import NOW, a_cluster, a_daemon_set, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
 
@@ -112,11 +112,11 @@ def test_why_a_node_cannot_be_used(node: dict[str, Any], why: str) -> None:
 @pytest.mark.parametrize(
     ("node", "tier"),
     [
-        ({}, fleet.EC2_TIER),
-        (OURS, fleet.CORDONED_TIER),
-        ({"ready": False}, fleet.COMING_TIER),
-        ({"allocatable": Resources({CPU: 4000})}, fleet.COMING_TIER),
-        ({"allocatable": Resources({CPU: 4000}), "created": NOW - BOOT}, fleet.EC2_TIER),
+        ({}, candidate_nodes.EC2_TIER),
+        (OURS, candidate_nodes.CORDONED_TIER),
+        ({"ready": False}, candidate_nodes.COMING_TIER),
+        ({"allocatable": Resources({CPU: 4000})}, candidate_nodes.COMING_TIER),
+        ({"allocatable": Resources({CPU: 4000}), "created": NOW - BOOT}, candidate_nodes.EC2_TIER),
     ],
 )
 def test_in_which_order_nodes_are_filled(node: dict[str, Any], tier: int) -> None:
@@ -127,13 +127,13 @@ def test_in_which_order_nodes_are_filled(node: dict[str, Any], tier: int) -> Non
 
 def test_machines_of_the_lab_come_first_and_strays_of_ec2_with_their_kind() -> None:
     """By where they say that they are from, or by their provider's id."""
-    assert place(an_on_prem_node("m")).tier == fleet.ON_PREM_TIER
+    assert place(an_on_prem_node("m")).tier == candidate_nodes.ON_PREM_TIER
     group = a_group("cpu", joined=1)
     (node,) = nodes_of(group)
-    assert place(node).tier == fleet.EC2_TIER
+    assert place(node).tier == candidate_nodes.EC2_TIER
     unmarked = replace(node, labels={words.HOSTNAME: node.name})
-    assert place(unmarked).tier == fleet.EC2_TIER
-    assert place(replace(unmarked, provider_id="")).tier == fleet.ON_PREM_TIER
+    assert place(unmarked).tier == candidate_nodes.EC2_TIER
+    assert place(replace(unmarked, provider_id="")).tier == candidate_nodes.ON_PREM_TIER
 
 
 def test_a_node_that_is_still_to_come_has_what_its_group_promises() -> None:
@@ -150,7 +150,7 @@ def test_a_node_that_is_still_to_come_has_what_its_group_promises() -> None:
 def test_a_mixed_group_says_no_type_of_its_new_nodes() -> None:
     """Whichever comes; all else is known."""
     group = a_group("cpu", labels={"team": "vision"})
-    made = fleet.new_place(group, "new", {CPU: 1})
+    made = node_places.new_place(group, "new", {CPU: 1})
     assert made.labels == {
         words.ZONE: "us-east-1a",
         words.INSTANCE_TYPE: "m5.4xlarge",
@@ -162,9 +162,9 @@ def test_a_mixed_group_says_no_type_of_its_new_nodes() -> None:
         "team": "vision",
         words.HOSTNAME: "new",
     }
-    assert (made.tier, made.standing, made.free) == (fleet.COMING_TIER, False, {CPU: 1})
+    assert (made.tier, made.standing, made.free) == (candidate_nodes.COMING_TIER, False, {CPU: 1})
     mixed = replace(group, mixed=True)
-    assert words.INSTANCE_TYPE not in fleet.labels_of(mixed, "new")
+    assert words.INSTANCE_TYPE not in node_places.labels_of(mixed, "new")
 
 
 def test_room_is_kept_for_daemons_that_have_not_come_yet() -> None:
@@ -218,10 +218,10 @@ def test_pods_can_be_bound_to_what_has_joined(joined: int, node: dict[str, Any],
     """Its kubelet is ready, nobody closed it, and its devices have registered."""
     group = a_group("gpu-a10g", joined=joined)
     found = place(nodes_of(group, **node)[0], group)
-    assert (fleet.is_ready(found), fleet.has_joined(found)) == (ready, has)
+    assert (node_places.is_ready(found), node_places.has_joined(found)) == (ready, has)
     ours = place(nodes_of(group, **OURS)[0], group)
-    assert not fleet.is_ready(ours)
-    assert not fleet.is_ready(fleet.new_place(group, "new", {}))
+    assert not node_places.is_ready(ours)
+    assert not node_places.is_ready(node_places.new_place(group, "new", {}))
 
 
 @pytest.mark.parametrize(("past", "holds"), [(-SECOND, True), (timedelta(), False)])
