@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any, TypeVar
 
 import msgspec
@@ -67,6 +68,11 @@ class Written:
         try:
             return make(self._parsed(model))
         except ValueError as error:
+            found = self.plain()
+            if self.kind is None and isinstance(found, dict) and "metadata" not in found:
+                fields = shorten(", ".join(map(str, found)), 80) or "no fields"
+                what = f"this is no object of Kubernetes: it has neither kind nor metadata, but {fields}"
+                raise BadInput(f"{self.source}: {what}") from None
             raise BadInput(f"{self.source}: {self.named()}: {error}") from None
 
     def named(self) -> str:

@@ -304,15 +304,18 @@ _MODELS: Final[Mapping[tuple[str, str], Any]] = {
 
 
 def unwrapped(one: Written) -> Iterator[Written]:
-    """The object itself; of a CronJob the Job of one run, of an AppWrapper the objects in it.
+    """The object itself; of a CronJob or RayCronJob the job of one run, of an AppWrapper the objects in it.
 
     AppWrapper: https://project-codeflare.github.io/appwrapper/.
     """
-    raw: Any = one.plain() if one.kind in ("CronJob", "AppWrapper") else {}
+    raw: Any = one.plain() if one.kind in ("CronJob", "RayCronJob", "AppWrapper") else {}
     spec = raw.get("spec") or {} if isinstance(raw, dict) else {}
     if (one.api_group, one.kind) == ("batch", "CronJob"):
         job = {"metadata": raw.get("metadata"), "spec": (spec.get("jobTemplate") or {}).get("spec")}
         yield Written(one.source, "Job", one.api_version, job)
+    elif (one.api_group, one.kind) == ("ray.io", "RayCronJob"):
+        job = {"metadata": raw.get("metadata"), "spec": spec.get("jobTemplate")}
+        yield Written(one.source, "RayJob", one.api_version, job)
     elif (one.api_group, one.kind) == ("workload.codeflare.dev", "AppWrapper"):
         for component in spec.get("components") or ():
             yield from unwrapped(object_of(component.get("template"), one.source))

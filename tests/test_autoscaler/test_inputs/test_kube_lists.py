@@ -70,6 +70,16 @@ def test_what_is_no_object_is_told_as_it_stands(text: str) -> None:
     assert (one.is_object, one.told()) == (False, "5")
 
 
+def test_a_file_of_something_else_is_told_by_its_fields() -> None:
+    """Not as a pod that lacks its metadata: `kubectl` leaves the kind out in lists, and so it may be absent."""
+    (one,) = objects_in("partitions: []\nqueues: []\n", "f")
+    with pytest.raises(BadInput, match=r"^f: this is no object of Kubernetes: .+, but partitions, queues$"):
+        one.read(PodJson)
+    (one,) = objects_in("metadata: {name: 5a}\nspec: {priority: high}\n", "f")
+    with pytest.raises(BadInput, match=r"^f: object 5a: "):
+        one.read(PodJson)
+
+
 def test_text_that_is_neither_is_refused_with_its_line() -> None:
     """As YAML has it."""
     with pytest.raises(BadInput, match=r"f:2: this is neither YAML nor JSON"):

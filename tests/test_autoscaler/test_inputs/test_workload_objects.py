@@ -104,6 +104,7 @@ RAY = {
         (manifest("RayCluster", "ray.io/v1", RAY), {"-": 7}),
         (manifest("RayCluster", "ray.io/v1", RAY, labels={"ray.io/gang-scheduling-enabled": "true"}), {"x": 7}),
         (manifest("RayJob", "ray.io/v1", {"rayClusterSpec": RAY}), {"-": 8}),
+        (manifest("RayCronJob", "ray.io/v1", {"schedule": "@daily", "jobTemplate": {"rayClusterSpec": RAY}}), {"-": 8}),
         (manifest("RayService", "ray.io/v1", {"rayClusterConfig": RAY}), {"-": 7}),
         (
             manifest(
