@@ -231,7 +231,7 @@ class Pool:
                 del self.waiting[want]
 
     def _beside_others(self, shape: Shape, within: tuple[str, str] | None) -> Place | None:
-        stance = self._rules.stance(shape) if self._rules is not None else FREE
+        stance = self._know_rules().stance(shape)
         if stance is FREE:
             return self.market.snapshot.find(shape, within)
         for place, company in self._companies.values():
@@ -349,8 +349,9 @@ class Pool:
 
     def _seated(self, purchases: Sequence[Purchase]) -> Iterator[tuple[str, dict[Want, list[str]], Company | None]]:
         """For each node its kind and its pods: those in front, or where there are rules those that get on."""
-        if self._rules is not None and len(self._rules.stances) > 1:
-            yield from self._seated_by_rules(purchases, self._rules)
+        rules = self._know_rules()
+        if len(rules.stances) > 1:
+            yield from self._seated_by_rules(purchases, rules)
             return
         for bought in purchases:
             for _ in range(bought.times):
