@@ -15,6 +15,7 @@ from typing import Any, Final
 from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.kube_lists import Written
 from autoscaler.inputs.placeholders import Application, application_with, in_their_places, made_for
+from autoscaler.inputs.train_jobs import TrainJobs
 from autoscaler.inputs.volumes import Volumes
 from autoscaler.inputs.workload_objects import PodMade, model_of, pods_made_by, runs_something, unwrapped
 from autoscaler.kube.schema.convert import daemon_set_from, pod_from
@@ -60,6 +61,7 @@ class _Reading:
     volumes: Volumes = field(default_factory=Volumes)
     applications: dict[tuple[str, str], Application] = field(default_factory=dict)
     """YuniKorn's, by namespace and id."""
+    train_jobs: TrainJobs = field(default_factory=TrainJobs)
     requests: list[tuple[Written, RequestJson]] = field(default_factory=list)
     templates: dict[tuple[str, str], Pod] = field(default_factory=dict)
     """PodTemplates, by namespace and name."""
@@ -75,6 +77,8 @@ def asked_in(objects: Iterable[Written], source: str) -> Asked:
             raise BadInput(f"{source}: holds {written.told()}, which is no Kubernetes object")
         for one in unwrapped(written):
             _read(one, reading)
+    for one in reading.train_jobs.job_sets():
+        _read(one, reading)
     for one, model in reading.workloads:
         _expand(one, model, reading)
     _keep_room(reading)
@@ -94,7 +98,7 @@ def _read(one: Written, reading: _Reading) -> None:
     if (group, kind) == ("apps", "DaemonSet"):
         reading.daemon_sets.append(one.made(DaemonSetJson, daemon_set_from))
         return
-    if reading.volumes.read(one):
+    if reading.volumes.read(one) or reading.train_jobs.read(one):
         return
     if (group, kind) == ("", "PodTemplate"):
         pod = one.made(PodTemplateJson, template_from)
@@ -242,7 +246,7 @@ def _with_priority(pods: Iterable[Pod], reading: _Reading) -> Iterator[Pod]:
 
 
 def _notes(reading: _Reading) -> Iterator[str]:
-    yield from reading.notes
+    yield from (*reading.notes, *reading.train_jobs.assumed)
     if reading.idle:
         kinds = ", ".join(f"{many} {kind}" for kind, many in sorted(reading.idle.items()))
         many = sum(reading.idle.values())
