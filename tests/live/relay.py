@@ -27,8 +27,8 @@ class Relay:
             protocol_version = "HTTP/1.1"
 
             def handle_one_request(self) -> None:
-                """One call; its caller may be gone."""
-                with contextlib.suppress(ConnectionError):
+                """One call; its caller may be gone, or the target ended meanwhile."""
+                with contextlib.suppress(ConnectionError, urllib3.exceptions.HTTPError):
                     super().handle_one_request()
 
             def log_message(self, *_: object) -> None:
