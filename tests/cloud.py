@@ -1,6 +1,6 @@
 """A stand-in for EC2 and Auto Scaling within the process: groups that live in a clock of the test's own.
 
-Two clients with boto3's method names, parameters and answers, of what ``autoscaler/cloud/autoscaling_groups.py`` asks.
+Two clients with boto3's method names, parameters and answers, of what ``autoscaler/cloud`` asks.
 Parameters are held against botocore's model of the service, once for each set of them. Refused is what AWS refuses, in
 its words: a size above the maximum or below the minimum, an instance that is not there or ends already, a hook that
 does not wait.

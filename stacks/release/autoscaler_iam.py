@@ -1,4 +1,4 @@
-"""IAM rights of the autoscaler: calls of ``autoscaler/cloud/autoscaling_groups.py``, changes only to its own cluster.
+"""IAM rights of the autoscaler: calls of ``autoscaler/cloud``, changes only to its own cluster.
 
 Imports no Pulumi.
 """

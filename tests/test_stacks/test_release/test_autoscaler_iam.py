@@ -8,6 +8,7 @@ from pathlib import Path
 
 import autoscaler.cloud.autoscaling_groups
 import autoscaler.cloud.interruption_queue
+import autoscaler.cloud.prices
 import autoscaler.cloud.quotas
 import autoscaler.cloud.reservations
 from autoscaler.model import labels as words
@@ -16,9 +17,11 @@ from stacks.release.autoscaler_iam import LISTENS, OF_LAUNCHES, READS, WRITES, a
 
 
 def calls() -> set[str]:
-    """Every action that `autoscaler/cloud/autoscaling_groups.py` asks a client for, as IAM spells it."""
+    """Every action that the groups and their prices ask a client for, as IAM spells it."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(Path(autoscaler.cloud.autoscaling_groups.__file__).read_text(encoding="utf-8"))):
+    modules = (autoscaler.cloud.autoscaling_groups, autoscaler.cloud.prices)
+    trees = [ast.parse(Path(module.__file__).read_text(encoding="utf-8")) for module in modules]
+    for node in (node for tree in trees for node in ast.walk(tree)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
         service = ast.unparse(node.func.value).rpartition("_clients.")[2].removesuffix("()")
