@@ -116,7 +116,9 @@ class Elastic(Document):
     """How jobs with roles of MIN..MAX tasks change their size while they run."""
 
     interval: Annotated[Span, live("time")] = Field(
-        default=timedelta(seconds=15), description="how long a job's size stays as it is after a change, e.g. 1m"
+        default=timedelta(seconds=15),
+        description="how long a job's size stays as it is after a change, and how long a new job has been there before "
+        "others shrink so that it grows, e.g. 1m",
     )
     usd_per_hour: Annotated[float, live("$/h")] = Field(
         default=0,
