@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from autoscaler.kube.client import Kube
 from autoscaler.model import labels as words
 from autoscaler.model.errors import BadInput, Unavailable
-from images.backends.kubernetes import delete, logs, states, submit
+from images.backends.kubernetes import delete, logs, states, stop, submit
 from images.cli import jobs
 from images.job_files import parse_job
 from tests.test_autoscaler.fake_api import Answer, Asked, FakeApi, fake_api
@@ -217,6 +217,38 @@ def test_of_a_job_the_main_one_is_deleted_by_its_uid_and_its_name_is_waited_for(
     assert gone.body == {"propagationPolicy": "Background", "preconditions": {"uid": "u1"}}
     with pytest.raises(BadInput, match="there is no training job 'mnist' in namespace 'default'"):
         delete(kube, namespace="default", name="mnist")
+
+
+@pytest.mark.parametrize(("status", "told"), [(404, ""), (403, "cannot stop job 'mnist': .*no right")])
+def test_a_job_that_is_cleared_away_while_it_is_stopped_is_no_failure(
+    api: FakeApi, tmp_path: Path, status: int, told: str
+) -> None:
+    """A refusal is one. What has ended is left as it is; one that is suspended is resumed without a task."""
+    ended = {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"}]}
+    standing = [
+        {"metadata": {"name": f"mnist-{role}", "namespace": "default", "uid": role}, "spec": spec, "status": state}
+        for role, spec, state in (("ps", {}, {}), ("later", {"suspend": True}, {}), ("done", {}, ended))
+    ]
+
+    def say(asked: Asked) -> Answer:
+        if asked.method != "PATCH":
+            return listed(*standing)
+        return refused(status, "no right") if asked.path.endswith("/mnist-ps") else Answer(body={})
+
+    api.answer = say
+    kube = Kube.connect(api.kubeconfig(tmp_path))
+    if told:
+        with pytest.raises(BadInput, match=told):
+            stop(kube, namespace="default", name="mnist")
+        return
+    assert stop(kube, namespace="default", name="mnist")
+    patched = {asked.path.rpartition("/")[2]: asked.body for asked in api.asked if asked.method == "PATCH"}
+    assert {name: (body["metadata"]["uid"], body["spec"]) for name, body in patched.items()} == {
+        "mnist-ps": ("ps", {"activeDeadlineSeconds": 0}),
+        "mnist-later": ("later", {"activeDeadlineSeconds": 0, "suspend": False, "parallelism": 0}),
+    }
+    standing[:] = standing[2:]
+    assert not stop(kube, namespace="default", name="mnist")
 
 
 JOBS, SERVICES = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/services"
