@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.model.errors import BadInput
+from autoscaler.model.errors import BadInput, Unavailable
 from roles.engine.disruption import Disruption
 from roles.engine.host_plan import Done, identity
 from roles.operations.files import restore_kept
@@ -289,6 +289,27 @@ def test_what_goes_wrong_is_told_while_it_goes_on(machine: dict[str, Any], lines
     marks = MemoryMarks(nodes, Killer(), max_down=1)
     roll(MemoryHosts(machines, Killer()), marks, None, Rules(), {"n00": ""}, told=told)
     assert [line for line in told if line in [f"n00: {one}" for one in lines]] == [f"n00: {one}" for one in lines], told
+
+
+def test_an_outage_is_told_with_the_machine_that_waits_for_it_and_gone_on_after() -> None:
+    """The step is taken again; nothing of it is a failure of the machine."""
+
+    class Away(MemoryHosts):
+        away = 2
+
+        def take(self, name: str) -> str:
+            """By nobody, once the API server answers."""
+            if self.away:
+                self.away -= 1
+                raise Unavailable("the API server does not answer")
+            return super().take(name)
+
+    machines, nodes = fleet(1)
+    told: list[str] = []
+    marks = MemoryMarks(nodes, Killer(), max_down=1)
+    rolled = roll(Away(machines, Killer()), marks, None, Rules(), {"n00": ""}, told=told)
+    assert told[:2] == ["n00: the API server does not answer"] * 2
+    assert (list(rolled.changed), rolled.failed) == (["n00"], {})
 
 
 def test_what_the_script_of_a_restoration_could_not_put_back_is_read(tmp_path: Path) -> None:
