@@ -425,8 +425,11 @@ def _run(  # noqa: PLR0917 - one caller
     *,
     since: float,
 ) -> int:
-    lines, said = os.pipe()
+    (lines, said), (group, told) = os.pipe(), os.pipe()
     idleness = _Idleness(settings, environment, said) if settings.idle else None
+    keeper = _keeper(log, lines, besides=(said, told), group=group)  # first: the program may speak at once
+    os.close(lines)
+    os.close(group)
     try:
         child = subprocess.Popen(
             command,
@@ -438,12 +441,15 @@ def _run(  # noqa: PLR0917 - one caller
             preexec_fn=die_with(os.getpid(), signal.SIGKILL),  # noqa: PLW1509 - this process has one thread yet
         )
     except OSError as error:
+        os.close(said)
+        os.close(told)
+        _until_kept(keeper, settings.grace)
         _tell(f"{settings.task}: cannot start {command[0]}: {error.strerror}")
         return 127 if isinstance(error, FileNotFoundError) else 126
+    os.write(told, str(child.pid).encode())
+    os.close(told)
     if settings.state:
         _note(settings.state / "groups" / settings.task, {"group": child.pid})
-    keeper = _keeper(log, lines, besides=said, group=child.pid)
-    os.close(lines)
     if rendezvous:
         rendezvous.serve()
     was_ended = _wait(child, settings, stop, idleness, since=since)
@@ -463,11 +469,12 @@ class _EnoughError(Exception):
     """The keeper has waited long enough for the end of the program's lines."""
 
 
-def _keeper(log: _Log, lines: int, *, besides: int, group: int) -> int:
+def _keeper(log: _Log, lines: int, *, besides: tuple[int, ...], group: int) -> int:
     """A process that keeps the lines until the last writer has closed its end, also where this one is killed.
 
-    Then it kills the ``group`` of the program, whose children would hold that end for ever. ``besides``: a descriptor
-    of this one's, of such an end.
+    Then it kills the group of the program, whose children would hold that end for ever. ``group``: a descriptor from
+    which it reads that group, or nothing where no program was started. ``besides``: descriptors of this one's, of the
+    ends that are written to.
     """
     launcher = os.getpid()
     for stream in (sys.stdout, sys.stderr):
@@ -481,9 +488,10 @@ def _keeper(log: _Log, lines: int, *, besides: int, group: int) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # Slurm tells all processes of a step
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, _enough)
-        signal.signal(signal.SIGUSR1, lambda *_: _kill(group, signal.SIGKILL))
+        signal.signal(signal.SIGUSR1, lambda *_: _kill_told(group))
+        for one in besides:
+            os.close(one)
         die_with(launcher, signal.SIGUSR1)()
-        os.close(besides)
         with log:
             with open(lines, "rb") as written, contextlib.suppress(_EnoughError):
                 log.copy(written)
@@ -495,6 +503,12 @@ def _keeper(log: _Log, lines: int, *, besides: int, group: int) -> int:
 
 def _enough(*_: object) -> None:
     raise _EnoughError
+
+
+def _kill_told(group: int) -> None:
+    """The group that is to be read there: all that could be told has been, as the launcher is dead."""
+    if told := os.read(group, 32):
+        _kill(int(told), signal.SIGKILL)
 
 
 def _until_kept(keeper: int, grace: float) -> None:

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -301,6 +302,27 @@ def test_what_a_program_has_said_is_kept_though_its_launcher_is_killed(start: St
     task.send_signal(signal.SIGKILL)
     until(lambda: len(kept(tmp_path)) == 500, "all lines in the log")
     until(lambda: not (set(tasks_of(tmp_path))), "the end of all of it")
+
+
+def test_lines_are_kept_though_the_launcher_is_killed_as_soon_as_the_program_runs(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reads them is there before the program is: on a busy machine it came after the first lines."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "slow"))
+    (tmp_path / "slow").mkdir()
+    slow = """
+        import json, time
+        dumps = json.dumps
+        def dumped(*given, **named):
+            time.sleep(0.5)  # what the launcher writes down of the program, right after its start
+            return dumps(*given, **named)
+        json.dumps = dumped
+    """
+    (tmp_path / "slow" / "sitecustomize.py").write_text(textwrap.dedent(slow))
+    task = start("import os, signal; os.write(1, b'line\\n'); os.kill(os.getppid(), signal.SIGKILL); signal.pause()")
+    until(lambda: task.poll() is not None, "the launcher's end")
+    until(lambda: [text for *_, text in kept(tmp_path)] == ["line"], "the line in the log")
+    until(lambda: not tasks_of(tmp_path), "the end of all of it")
 
 
 def tasks_of(folder: Path) -> list[int]:
