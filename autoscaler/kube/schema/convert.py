@@ -17,13 +17,7 @@ from autoscaler.kube.schema.constraints import (
     spread_of,
     tolerations_of,
 )
-from autoscaler.kube.schema.core import (
-    DaemonSetJson,
-    Meta,
-    NodeJson,
-    PodJson,
-    PodStatus,
-)
+from autoscaler.kube.schema.core import DaemonSetJson, Meta, NodeJson, PodJson, PodStatus
 from autoscaler.kube.schema.gang_detection import count, gang_of
 from autoscaler.kube.schema.resource_requests import amounts_of, requests_of
 from autoscaler.kube.schema.values import EPOCH, same, span_of, time_of
@@ -32,8 +26,8 @@ from autoscaler.model.cluster import FOREVER, DaemonSet, Node, NodeCondition, No
 from autoscaler.model.constraints import Taint
 
 _LIFECYCLE_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-_NOTICES: Final = ("interruption", "rebalance", "maintenance")
 """Said by ``Node.ready``; they come and go by themselves."""
+_NOTICES: Final = ("interruption", "rebalance", "maintenance")
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 """Said by ``Node.cordoned``."""
 _KUBELETS_CONDITIONS: Final = frozenset(

@@ -298,7 +298,7 @@ def test_an_outage_is_told_with_the_machine_that_waits_for_it_and_gone_on_after(
         away = 2
 
         def take(self, name: str) -> str:
-            """By nobody, once the API server answers."""
+            """By no other controller, once the API server answers."""
             if self.away:
                 self.away -= 1
                 raise Unavailable("the API server does not answer")

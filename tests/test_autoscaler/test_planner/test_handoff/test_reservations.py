@@ -80,7 +80,7 @@ def test_pods_that_were_let_in_stay_planned_there_and_the_node_stays_reserved() 
 
 
 def test_a_taint_that_keeps_no_pod_off_is_not_taken_for_the_reservation() -> None:
-    """A pod that was let in is not let in again because the node has a taint of somebody else's besides."""
+    """A pod that was let in is not let in again where the node has another ``PreferNoSchedule`` taint besides."""
     other = Taint("team", "vision", "PreferNoSchedule")
     node = replace(OURS, taints=(*OURS.taints, other))
     assert decide(a_cluster(pods=[let_in(loose())], nodes=[node], groups=[GROUP])).steps == ()
