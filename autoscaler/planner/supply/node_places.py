@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import Cluster, Group, Node
+from autoscaler.model.cluster import Cluster, DaemonSet, Group, Node
 from autoscaler.model.constraints import Taint
 from autoscaler.model.feasibility import why_not_on
 from autoscaler.model.pod_index import Load
@@ -79,13 +79,16 @@ def room_for_pods(group: Group, *, cluster: Cluster) -> Resources:
 
 
 def _overhead(cluster: Cluster, group: Group) -> Resources:
+    return Resources.total(_one_pod(daemon.requests) for daemon in _daemon_sets_on(group, cluster))
+
+
+def _daemon_sets_on(group: Group, cluster: Cluster) -> Iterator[DaemonSet]:
+    """Those that have a pod on a new node of the group."""
     labels = labels_of(group, "new")
-    return Resources.total(
-        _one_pod(daemon.requests)
-        for daemon in cluster.daemon_sets
-        if why_not_on(affinity=daemon.affinity, tolerations=daemon.tolerations, labels=labels, taints=group.taints)
-        is None
-    )
+    for daemon in cluster.daemon_sets:
+        why = why_not_on(affinity=daemon.affinity, tolerations=daemon.tolerations, labels=labels, taints=group.taints)
+        if why is None:
+            yield daemon
 
 
 def _one_pod(requests: Resources) -> Resources:
@@ -140,11 +143,8 @@ def _keep_room_for_daemons(free: dict[str, int], cluster: Cluster, group: Group,
     """A node that has just joined does not carry all its DaemonSets' pods yet."""
     if len(there) >= len(cluster.daemon_sets):
         return
-    labels = labels_of(group, "new")
-    for daemon in cluster.daemon_sets:
+    for daemon in _daemon_sets_on(group, cluster):
         if f"{daemon.namespace}/DaemonSet/{daemon.name}" in there:
-            continue
-        if why_not_on(affinity=daemon.affinity, tolerations=daemon.tolerations, labels=labels, taints=group.taints):
             continue
         for name, amount in _one_pod(daemon.requests).items():
             free[name] = free.get(name, 0) - amount
