@@ -12,7 +12,7 @@ import numpy as np
 
 from autoscaler.solver.column_generation import Generation
 from autoscaler.solver.column_pool import ColumnPool
-from autoscaler.solver.lp.arrays import Floats, Mask, Whole
+from autoscaler.solver.lp.arrays import Floats, Mask, Whole, by_pattern
 from autoscaler.solver.lp.dual_bound import Apart, proven
 from autoscaler.solver.lp.master import Problem
 from autoscaler.solver.rounding import Lot
@@ -247,13 +247,9 @@ def _undominated(kinds: Sequence[Kind], rooms: Floats, uses: Floats, holds: Mask
         better &= column[None, others] >= column[order, None]
     for row in uses:
         better &= row[None, others] <= row[order, None]
-    patterns: dict[bytes, int] = {}
-    columns = np.ascontiguousarray(holds.T)
-    members = [patterns.setdefault(column.tobytes(), len(patterns)) for column in columns]
-    alike = np.array([np.frombuffer(one, dtype=bool) for one in patterns])
-    lets_in = np.array([(alike >= one).all(axis=1) for one in alike], dtype=bool)
-    """[holds, other holds]: the other holds whatever the first does."""
+    alike, patterns = by_pattern(holds)
+    lets_in = np.array([(patterns >= one).all(axis=1) for one in patterns], dtype=bool)
+    """[pattern, other]: kinds of the other hold whatever those of the first do."""
     if not lets_in.all():
-        number = np.array(members, dtype=np.int64)
-        better &= lets_in[number[order][:, None], number[others][None, :]]
+        better &= lets_in[alike[order][:, None], alike[others][None, :]]
     return [order[place] for place in np.nonzero(~np.any(better, axis=1))[0].tolist()]

@@ -221,7 +221,7 @@ class Rounding:
     def _take(self, filling: Lot, counts: Whole, stock: Stock, plan: Lots) -> None:
         """Buy a filling so many times; smaller pods take the places for which none of the right shape are left."""
         kind, pods = filling.kind, filling.pods
-        times = int(min(filling.times, stock.left[kind]))
+        times = int(min(filling.times, stock.left_of(kind)))
         while times > 0:
             held = self._held(pods, counts)
             asked = held > 0
@@ -251,7 +251,7 @@ class Rounding:
         many = max(1, int((values > _EPSILON).sum()) // 5)
         for position, column in enumerate(order[:many].tolist()):
             kind, pods = int(self.generation.kinds[column]), self.generation.fillings[column]
-            if values[column] <= _EPSILON or stock.left[kind] < 1:
+            if values[column] <= _EPSILON or stock.left_of(kind) < 1:
                 continue
             worth = float(self._held(pods, counts) @ duals)
             if position == 0 or (

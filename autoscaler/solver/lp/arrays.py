@@ -31,3 +31,12 @@ def distinct(values: Any) -> tuple[Any, Whole]:
     number = np.empty(len(values), dtype=np.int64)
     number[order] = np.cumsum(first) - 1
     return ranked[first], number
+
+
+def by_pattern(columns: Mask) -> tuple[Whole, Mask]:
+    """Of each column the number of its pattern; and the patterns, a row each, in the order in which they come."""
+    numbers: dict[bytes, int] = {}
+    rows = np.ascontiguousarray(columns.T)
+    alike = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows], dtype=np.int64)
+    patterns = np.array([np.frombuffer(one, dtype=bool) for one in numbers], dtype=bool)
+    return alike, patterns.reshape(len(numbers), len(columns))

@@ -27,6 +27,12 @@ class Stock:
                 self._left[used] = np.minimum(self._left[used], np.floor(most / uses[used] + _WHOLE))
         return self._left
 
+    def left_of(self, kind: int) -> float:
+        """Of one kind, if no other is taken."""
+        uses = self.uses[:, kind]
+        used = uses > 0
+        return float(np.floor(self.most[used] / uses[used] + _WHOLE).min(initial=self.own[kind]))
+
     def copy(self) -> Stock:
         """To be taken from apart."""
         return Stock(self.own, self.uses, self.most)

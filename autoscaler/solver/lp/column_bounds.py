@@ -36,6 +36,7 @@ class Scale:
         self._shares = np.ascontiguousarray((sizes / self._scale).T)
         self._columns = np.hstack([self._shares, np.eye(len(room))])
         self._basis = len(sizes) + np.arange(len(room))
+        self._inverse: Floats = np.eye(len(room))
 
     def weights(self, values: Floats) -> Floats:
         """Weights per unit of each resource: no shape is worth more than it weighs, and the room weighs about least."""
@@ -53,7 +54,7 @@ class Scale:
     def _duals(self, values: Floats) -> Floats:
         basis, columns = self._basis, self._columns
         for step in range(_STEPS):
-            inverse = np.linalg.inv(columns[:, basis])
+            inverse = self._inverse
             duals: Floats = values[basis] @ inverse
             gains = values - duals @ columns
             enter = int(np.argmax(gains) if step < _GREEDY else np.argmax(gains > _WORTHLESS))
@@ -63,6 +64,7 @@ class Scale:
             ratios = np.where(slope > _WORTHLESS, np.maximum(amounts, 0.0) / np.where(slope > 0, slope, 1.0), np.inf)
             tied = np.nonzero(ratios <= ratios.min())[0]
             basis[tied[np.argmin(basis[tied])]] = enter
+            self._inverse = np.linalg.inv(columns[:, basis])
         return duals
 
 

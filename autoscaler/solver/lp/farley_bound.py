@@ -25,15 +25,10 @@ def farley(problem: Problem, prices: Floats, ceilings: Floats, counts: Whole, ch
     stretch = stretch if stretch > 0 else 1.0
     if (endless & (usd <= 0) & (ceilings > 0)).any():
         return 0.0
-    scarce = ~endless & (usd > 0)
-    tried = [stretch, 1.0, *(ceilings[scarce] / usd[scarce]).tolist()]
-    short = np.where(endless, 0.0, problem.available)
-    worth = float(prices @ counts)
-    paid = max(_paid(one, usd, short, worth, ceilings) for one in tried if one >= stretch)
+    short = ~endless
+    scarce = short & (usd > 0)
+    tried = np.concatenate([[stretch, 1.0], ceilings[scarce] / usd[scarce]])
+    tried = tried[tried >= stretch]  # no endless kind's ceiling exceeds any of these as a part of its price
+    beyond = np.maximum(0.0, ceilings[short] - tried[:, None] * usd[short]) @ problem.available[short]
+    paid = float(((float(prices @ counts) - beyond) / tried).max()) * (1 - 1e-9)
     return paid - float(charges @ problem.most) * (1 + 1e-9)
-
-
-def _paid(stretch: float, usd: Floats, available: Floats, worth: float, ceilings: Floats) -> float:
-    """Farley's bound, at a number that no endless kind's ceiling exceeds as a part of its price."""
-    short = available * np.maximum(0.0, ceilings - stretch * usd)
-    return (worth - float(short.sum())) / stretch * (1 - 1e-9)

@@ -10,10 +10,10 @@ keep the prices in order (a pod is never worth less than a smaller one), which s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import highspy
 import numpy as np
@@ -25,7 +25,7 @@ from autoscaler.solver.lp.linear_program import quiet_solver
 NEVER = 1e6
 """Dollars per hour for leaving a pod without a node, where that is the only way: more than any node costs."""
 _PRESENT = 1e-7
-_DUAL, _PRIMAL = 1, 4
+_DUAL, PRIMAL = 1, 4
 """How the solver goes on from where it was: after other numbers of pods, and after more columns or other costs."""
 _NODES, _LOOKS = 300, 150
 """Of the search for whole numbers: limits that do not depend on how fast the machine is. On one thread the solver asks
@@ -84,6 +84,8 @@ class Master:
         self._fixed = 3 * rows + len(swaps)
         self.first = self._fixed + (1 if problem.leave else 0)
         """Number of the first filling's column; before it one may leave a part of everything without a node."""
+        self._new: list[tuple[float, int, Whole]] = []
+        """Price, kind and pods of fillings that the solver does not know yet."""
         self.solver = quiet_solver()
         model = highspy.HighsLp()
         model.num_col_, model.num_row_ = self.first, rows + len(limited) + len(problem.most)
@@ -112,33 +114,35 @@ class Master:
         return bool(self.scarce) or len(self.limits) > 0
 
     def add(self, usd: float, kind: int, pods: Whole) -> None:
-        """More fillings of a kind, one a row."""
-        columns, rows = np.nonzero(pods)
-        amounts = pods[columns, rows].astype(float)
-        lengths = (pods > 0).sum(axis=1)
-        for row, used in self._taken(kind):
-            ends = np.cumsum(lengths)
-            rows, amounts = np.insert(rows, ends, row), np.insert(amounts, ends, used)
-            lengths = lengths + 1
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int32)
-        many = len(pods)
+        """More fillings of a kind, one a row; the solver gets all that are new when it is asked next."""
+        self._new.append((usd, kind, pods))
+
+    def _put_in(self) -> None:
+        if not self._new:
+            return
+        usd, kinds, pods = zip(*self._new, strict=True)
+        self._new.clear()
+        times = [len(some) for some in pods]
+        taken = np.zeros((sum(times), self.solver.getNumRow()))
+        """[filling, row]: of pods, of nodes of a scarce kind, of limits."""
+        taken[:, : self.rows] = np.vstack(pods)
+        kind_of = np.repeat(kinds, times)
+        for number, kind in enumerate(kind_of.tolist()) if self.scarce else ():
+            if kind in self.scarce:
+                taken[number, self.scarce[kind]] = 1.0
+        taken[:, self.limits] = self.uses[:, kind_of].T
+        columns, rows = np.nonzero(taken)
+        many = len(taken)
         self.solver.addCols(
             many,
-            np.full(many, usd),
+            np.repeat(usd, times),
             np.zeros(many),
             np.full(many, highspy.kHighsInf),
             len(rows),
-            starts,
+            np.searchsorted(columns, np.arange(many)).astype(np.int32),
             rows.astype(np.int32),
-            amounts,
+            taken[columns, rows],
         )
-
-    def _taken(self, kind: int) -> Iterator[tuple[int, float]]:
-        """Rows of what a node of the kind takes besides pods, and how much of each."""
-        if kind in self.scarce:
-            yield self.scarce[kind], 1.0
-        for limit in np.nonzero(self.uses[:, kind])[0].tolist():
-            yield int(self.limits[limit]), float(self.uses[limit, kind])
 
     def keep_near(self, centre: Floats, below: Floats, above: Floats, *, least: Floats) -> None:
         """Pods may be had a little dearer elsewhere, and given away a little cheaper: prices stay in that box.
@@ -150,7 +154,7 @@ class Master:
             [centre + np.maximum(centre, least) * above + slack, -np.maximum(0.0, centre * (1 - below) - slack)]
         )
         self._artificial(usd, np.full(2 * self.rows, highspy.kHighsInf))
-        self.solver.setOptionValue("simplex_strategy", _PRIMAL)
+        self.solver.setOptionValue("simplex_strategy", PRIMAL)
 
     def let_go(self) -> None:
         """Prices are free."""
@@ -202,6 +206,7 @@ class Master:
 
     def solve(self) -> Floats:
         """The price of one pod of each shape."""
+        self._put_in()
         self.solver.run()
         duals = np.array(self.solver.getSolution().row_dual)
         self.charges = np.maximum(0.0, -duals[self.limits])
@@ -238,6 +243,7 @@ class Master:
             if next(looks) > _LOOKS or not in_time():
                 event.interrupt()
 
+        self._put_in()
         solver = self.solver
         swaps = np.arange(2 * self.rows, self._fixed, dtype=np.int32)
         none = np.zeros(len(swaps))
@@ -256,75 +262,3 @@ class Master:
         solver.changeColsBounds(len(swaps), swaps, none, np.full(len(swaps), highspy.kHighsInf))
         found: Whole = np.round(values).astype(np.int64)
         return found
-
-
-class Relaxed(NamedTuple):
-    """What the relaxation says."""
-
-    prices: Floats
-    """Of a pod of each shape."""
-    weights: Floats
-    """[kind, resource]"""
-    money: Floats
-    """Dollars spent on each kind."""
-    charges: Floats
-    """Dollars by which more of each limit would lower the cost."""
-
-
-def relaxation(problem: Problem) -> Relaxed:
-    """With pods spread over nodes in any fractions.
-
-    The weights are dual values: those of a kind bound what its fillings are worth
-    (:mod:`autoscaler.solver.pricing.knapsack`).
-    """
-    rows, kinds = problem.holds.shape
-    many = problem.sizes.shape[1]
-    pairs = np.argwhere(problem.holds)
-    scale = np.where(problem.rooms > 0, problem.rooms, 1.0)
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = kinds + rows + len(pairs) + 1, rows + many * kinds + len(problem.most)
-    leave = problem.leave * float(problem.counts.sum())
-    model.col_cost_ = np.concatenate([problem.usd, np.full(rows, NEVER), np.zeros(len(pairs)), [leave]])
-    model.col_lower_ = np.zeros(model.num_col_)
-    model.col_upper_ = np.concatenate(
-        [
-            np.minimum(problem.available, highspy.kHighsInf),
-            np.full(rows + len(pairs), highspy.kHighsInf),
-            [1.0 if leave else 0.0],
-        ]
-    )
-    limits = len(problem.most)
-    model.row_lower_ = np.concatenate([problem.counts, np.full(many * kinds + limits, -highspy.kHighsInf)])
-    model.row_upper_ = np.concatenate([np.full(rows, highspy.kHighsInf), np.zeros(many * kinds), problem.most])
-    _matrix(model, problem, pairs, scale)
-    solver = quiet_solver()
-    solver.passModel(model)
-    solver.run()
-    solution = solver.getSolution()
-    duals = np.array(solution.row_dual)
-    end = rows + kinds * many
-    weights = np.maximum(0.0, -duals[rows:end].reshape(kinds, many)) / scale
-    money = np.array(solution.col_value)[:kinds] * problem.usd
-    return Relaxed(np.maximum(0.0, duals[:rows]), weights, money, np.maximum(0.0, -duals[end:]))
-
-
-def _matrix(model: Any, problem: Problem, pairs: Whole, scale: Floats) -> None:
-    """Columns: nodes of each kind; pods without a node; pods of a shape on a kind; a part of all pods left out."""
-    rows, kinds = problem.holds.shape
-    many = problem.sizes.shape[1]
-    offset = rows + many * np.arange(kinds)[:, None] + np.arange(many)[None, :]
-    has = np.hstack([problem.rooms > 0, problem.uses.T > 0])
-    limits = np.broadcast_to(rows + many * kinds + np.arange(len(problem.most)), (kinds, len(problem.most)))
-    nodes = np.hstack([offset, limits])
-    taken = np.hstack([np.full((kinds, many), -1.0), problem.uses.T])
-    shares = problem.sizes[pairs[:, 0]] / scale[pairs[:, 1]]
-    indices = np.concatenate([pairs[:, :1], offset[pairs[:, 1]]], axis=1)
-    amounts = np.concatenate([np.ones((len(pairs), 1)), shares], axis=1)
-    used = amounts > 0
-    lengths = np.concatenate(
-        [has.sum(axis=1), np.ones(rows, dtype=np.int64), used.sum(axis=1), [rows if problem.leave else 0]]
-    )
-    left = np.arange(rows) if problem.leave else np.arange(0)
-    model.a_matrix_.start_ = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    model.a_matrix_.index_ = np.concatenate([nodes[has], np.arange(rows), indices[used], left]).astype(np.int32)
-    model.a_matrix_.value_ = np.concatenate([taken[has], np.ones(rows), amounts[used], problem.counts[left]])

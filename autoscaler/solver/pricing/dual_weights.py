@@ -10,8 +10,9 @@ from itertools import product
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import PODS, Floats, Whole
-from autoscaler.solver.lp.master import Problem, relaxation
+from autoscaler.solver.lp.arrays import PODS, Floats, Whole, by_pattern
+from autoscaler.solver.lp.master import Problem
+from autoscaler.solver.lp.relaxation import Relaxation
 from autoscaler.solver.pricing.knapsack import Bin
 
 EPSILON = 1e-6
@@ -44,6 +45,7 @@ class Weights:
         self._by_kind: Floats = np.zeros((0, 0))
         self._seen: Floats = self._by_kind
         self._stretched: Floats = np.ones(len(problem.usd))
+        self._alike, self._holds = by_pattern(problem.holds)
 
     @property
     def by_kind(self) -> Floats:
@@ -60,23 +62,13 @@ class Weights:
         bound with weights that are valid for every kind: a kind left out takes the weights of one that was not, or,
         where these let its fillings be worth more than its node, its own.
         """
-        problem = self._problem
-        chosen = _promising(problem)
+        problem, relaxation = self._problem, Relaxation(self._problem)
+        chosen, more = np.zeros(0, dtype=np.int64), _promising(problem, self._alike)
         for _ in range(_AGAIN):
-            part = Problem(
-                sizes=problem.sizes,
-                counts=problem.counts,
-                rooms=problem.rooms[chosen],
-                usd=problem.usd[chosen],
-                available=problem.available[chosen],
-                holds=problem.holds[:, chosen],
-                may=problem.may[:, chosen],
-                uses=problem.uses[:, chosen],
-                most=problem.most,
-            )
-            prices, weights, money, self.charges = relaxation(part)
+            relaxation.add(more)
+            chosen = np.concatenate([chosen, more])
+            prices, weights, money, self.charges = relaxation.solve()
             usd = self._usd + self.charges @ problem.uses
-            looked_at = chosen
             of_all, _ = self._lent(prices, weights)
             of_all[chosen] = weights
             self._by_kind = of_all
@@ -91,9 +83,9 @@ class Weights:
             wrong = wrong[worth[wrong] > 1 + _NEAR]
             if not len(wrong):
                 break
-            chosen = np.sort(np.concatenate([chosen, wrong[:_MORE]]))
+            more = wrong[:_MORE]
         spent = np.zeros(len(problem.usd))
-        spent[looked_at] = money
+        spent[chosen] = money
         self._bins.clear()
         return prices, spent
 
@@ -153,16 +145,19 @@ class Weights:
         problem = self._problem
         lent = weights[weights.any(axis=1)]
         best, least = np.zeros_like(problem.rooms), np.full(len(problem.usd), np.inf)
+        if not len(lent):
+            return best, least
         valued = prices > 0
-        for one in lent:
-            taken = problem.sizes[valued] @ one
-            with np.errstate(divide="ignore"):
-                ratio = prices[valued] / taken
-            stretch = np.where(problem.holds[valued], ratio[:, None], 0.0).max(axis=0, initial=0.0)
-            ceiling = np.where(np.isfinite(stretch), stretch, 0.0) * (problem.rooms @ one)
-            ceiling[~np.isfinite(stretch)] = np.inf
-            better = ceiling < least
-            least[better], best[better] = ceiling[better], one
+        with np.errstate(divide="ignore"):
+            ratios = prices[valued, None] / (problem.sizes[valued] @ lent.T)
+        stretch = np.array([ratios[held[valued]].max(axis=0, initial=0.0) for held in self._holds])[self._alike]
+        """[kind, weights]"""
+        finite = np.isfinite(stretch)
+        ceilings = np.where(finite, np.where(finite, stretch, 0.0) * (problem.rooms @ lent.T), np.inf)
+        one = np.argmin(ceilings, axis=1)
+        least = ceilings[np.arange(len(one)), one]
+        bounded = np.isfinite(least)
+        best[bounded] = lent[one[bounded]]
         return best, least
 
     def _stretch(self, weights: Floats, prices: Floats, limits: Whole) -> Floats:
@@ -174,13 +169,11 @@ class Weights:
         return stretch
 
 
-def _promising(problem: Problem) -> Whole:
+def _promising(problem: Problem, alike: Whole) -> Whole:
     """Kinds in short supply, and those that are cheapest for some mix of resources, of the kinds that hold the same."""
     scale = problem.rooms.max(axis=0)
     shares = problem.rooms / np.where(scale > 0, scale, 1.0)
     usd = np.maximum(problem.usd, EPSILON)
-    numbers: dict[bytes, int] = {}
-    alike = np.array([numbers.setdefault(column.tobytes(), len(numbers)) for column in problem.holds.T])
     chosen = set(np.nonzero(~np.isinf(problem.available))[0].tolist())
     members = [np.nonzero(alike == sort)[0] for sort in range(int(alike.max()) + 1)]
     rest = shares[:, [one for one in range(shares.shape[1]) if one != PODS]] / _usual(shares)
