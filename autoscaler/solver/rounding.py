@@ -314,8 +314,9 @@ class Rounding:
             used = lot.pods @ problem.sizes
             holds = problem.holds[lot.pods > 0].all(axis=0) & (problem.rooms >= used).all(axis=1)
             stock.take(lot.kind, -lot.times)
-            cheaper = holds & (problem.usd < problem.usd[lot.kind]) & (stock.left >= lot.times)
-            kind = int(np.argmin(np.where(cheaper, problem.usd, np.inf))) if cheaper.any() else lot.kind
+            cheaper = np.nonzero(holds & (problem.usd < problem.usd[lot.kind]))[0]
+            in_turn = cheaper[np.argsort(problem.usd[cheaper], kind="stable")].tolist()
+            kind = next((one for one in in_turn if stock.left_of(one) >= lot.times), lot.kind)
             stock.take(kind, lot.times)
             shrunk.append(Lot(kind, lot.pods, lot.times))
         return shrunk
