@@ -51,8 +51,8 @@ class Resident:
 
     key: str
     """namespace/name."""
+    holds_gpu: bool
     uid: str = ""
-    holds_gpu: bool = False
     stays: str = ""
     """Why it may not be evicted; empty where it may."""
 

@@ -159,8 +159,7 @@ class CuttingProblem:
         """Nodes of these kinds with these pods, in the solver's words."""
         number_of = {want: number for number, want in enumerate(self.wants)}
         return [
-            Nodes(kind, 1, tuple((number_of[want], many) for want, many in held.items() if want in number_of))
-            for kind, held in contents
+            Nodes(kind, 1, tuple((number_of[want], many) for want, many in held.items())) for kind, held in contents
         ]
 
     def solved(

@@ -21,6 +21,7 @@ from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Policy
 from autoscaler.config.policy_changes import pending
 from autoscaler.model import labels as words
+from autoscaler.model.cluster import CapacityBlock
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.resources import Resources
@@ -275,6 +276,7 @@ def test_a_group_that_is_being_deleted_is_none_any_more(door: Door) -> None:
     """AWS lists it until its last instance is gone, and refuses to grow it."""
     door.groups_are(raw_group(Status="Delete in progress"))
     assert door.door.groups() == ()
+    assert door.warned == []
 
 
 def test_what_ec2_refused_is_data(door: Door) -> None:
@@ -522,6 +524,57 @@ def test_a_group_that_is_not_as_planned_is_not_grown(door: Door, desired: int) -
     assert changed.value.group.desired == desired
 
 
+def test_a_group_that_has_all_by_now_is_not_grown(door: Door) -> None:
+    """Two came though one was desired, and one is being launched."""
+    for _ in range(2):
+        door.groups_are(raw_group(desired=1, instances=("i-1", "i-2")), named=NAME)
+    door.types_are(TYPE)
+    door.instances_are("i-1", "i-2")
+    with pytest.raises(Changed, match="has 3 nodes by now, or is launching them") as changed:
+        door.door.grow(NAME, was=1, to=3, at=LAUNCHED, coming=1)
+    assert changed.value.group is not None
+
+
+def test_what_ec2_does_not_let_this_account_launch_is_ordered_by_the_desired_capacity(door: Door) -> None:
+    """Auto Scaling launches by a role of its own. Where some were launched, the others are refused."""
+    denied = {"ErrorCode": "UnauthorizedOperation", "ErrorMessage": "You are not authorized"}
+    came = [{"InstanceType": "g5.12xlarge", "AvailabilityZone": "us-east-1a", "InstanceIds": ["i-2"]}]
+    door.groups_are(raw_group(desired=1, instances=("i-1",)), named=NAME)
+    door.autoscaling.add_response("launch_instances", {"Instances": came, "Errors": [denied]}, launching(2))
+    assert [one.code for one in door.door.grow(NAME, was=1, to=3, at=LAUNCHED).refusals] == ["UnauthorizedOperation"]
+    door.groups_are(raw_group(desired=1, instances=("i-1",)), named=NAME)
+    door.autoscaling.add_response("launch_instances", {"Errors": [denied]}, launching(2))
+    door.autoscaling.add_response("set_desired_capacity", {}, WANTED)
+    bought = door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    assert (bought.desired, bought.refusals) == (3, ())
+    assert door.warned == [f"{NAME} is grown by its desired capacity, not by LaunchInstances: You are not authorized"]
+
+
+def test_a_group_of_a_capacity_block_knows_when_it_may_be_used() -> None:
+    """And how many vCPUs are left there, which are counted by what its type has."""
+    block, ends = "cr-0123456789abcdef0", LAUNCHED + timedelta(days=1)
+    door = Door(
+        a_policy(
+            an_entry(
+                "gpu-a10g",
+                zones=["us-east-1a"],
+                usd_per_hour=5.672,
+                capacity_type="capacity-block",
+                capacity_reservation=block,
+            )
+        )
+    )
+    door.groups_are(raw_group(tags={words.TAG_RESERVATION: block}))
+    door.types_are(TYPE)
+    said = {"ReservationType": "capacity-block", "State": "active", "StartDate": LAUNCHED, "EndDate": ends}
+    said |= {"TotalInstanceCount": 4, "AvailableInstanceCount": 3}
+    asked = {"CapacityReservationIds": [block]}
+    door.ec2.add_response("describe_capacity_reservations", {"CapacityReservations": [said]}, asked)
+    [group] = door.door.groups()
+    assert group.block == CapacityBlock(LAUNCHED, ends, 4)
+    assert (group.quota, group.quota_left, door.warned) == (block, 3 * 48, [])
+
+
 def test_a_group_of_another_cluster_is_not_there(door: Door) -> None:
     """Whatever its name."""
     door.groups_are(raw_group(tags={words.TAG_CLUSTER: "another"}), named=NAME)
@@ -590,6 +643,12 @@ def test_giving_back_lowers_the_group_too(door: Door) -> None:
     door.door.terminate("i-1", group=NAME)
     door.autoscaling.add_client_error("terminate_instance_in_auto_scaling_group", "ValidationError", "not found")
     with pytest.raises(Refused, match="ValidationError: not found"):
+        door.door.terminate("i-1", group=NAME)
+    door.autoscaling.add_client_error(
+        "terminate_instance_in_auto_scaling_group", "ValidationError", "min size constraint"
+    )
+    door.autoscaling.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": []})
+    with pytest.raises(Refused, match="min size constraint"):  # of a group that is gone nothing is known
         door.door.terminate("i-1", group=NAME)
 
 

@@ -324,3 +324,63 @@ def test_a_job_has_ended_by_its_conditions(
     kube = script(api, {"/api/v1/pods": listed(), "/apis/batch/v1/jobs": listed(job)}, tmp_path)
     (found,) = states(kube)
     assert (found.state, found.since.isoformat()) == (state, since)
+
+
+@pytest.mark.parametrize(("answer", "is_free"), [(404, True), (200, False)])
+def test_a_job_that_goes_meanwhile_is_deleted_and_one_that_stays_is_told(
+    api: FakeApi, tmp_path: Path, answer: int, *, is_free: bool
+) -> None:
+    """A finalizer, or a controller that is down: its name is taken still when the time is over."""
+    standing = [{"metadata": {"name": "mnist-worker", "namespace": "default", "uid": "u1"}}]
+
+    def say(asked: Asked) -> Answer:
+        if asked.method == "DELETE":
+            if answer == 404:
+                standing.clear()
+            return refused(answer, "is gone") if answer == 404 else Answer(body={})
+        return listed(*(standing if asked.path.endswith("/jobs") else ()))
+
+    api.answer = say
+    kube = Kube.connect(api.kubeconfig(tmp_path))
+    assert delete(kube, namespace="default", name="mnist", patience=0.3) is is_free
+
+
+def test_a_job_that_may_not_be_deleted_is_told(api: FakeApi, tmp_path: Path) -> None:
+    """In the API server's words."""
+    job = {"metadata": {"name": "mnist-worker", "namespace": "default", "uid": "u1"}}
+    api.answer = lambda asked: refused(403, "no right") if asked.method == "DELETE" else listed(job)
+    with pytest.raises(BadInput, match=r"cannot delete job 'mnist': .*no right"):
+        delete(Kube.connect(api.kubeconfig(tmp_path)), namespace="default", name="mnist")
+
+
+def test_a_role_counts_the_pods_of_its_own_job_that_run_or_wait(api: FakeApi, tmp_path: Path) -> None:
+    """A pod that has ended, one without a node and one of an older job of that name do not run."""
+    marks = {words.JOB: "mnist", words.ROLE: "worker"}
+    made = {"name": "mnist-worker", "namespace": "default", "uid": "u", "labels": marks}
+    job: dict[str, Any] = {
+        "metadata": {**made, "creationTimestamp": "2026-11-21T09:00:00Z"},
+        "spec": {"completions": 5},
+        "status": {"succeeded": 1, "failed": 2},
+    }
+
+    def of(uid: str, phase: str, *, node: str = "n", started: str = "", at: str = "2026-11-21T09:01:00Z") -> Any:
+        one = pod(made=at) | {"spec": {"nodeName": node, "containers": []}, "status": {"phase": phase}}
+        one["metadata"] = {**one["metadata"], "ownerReferences": [{"uid": uid}]}
+        one["status"] |= {"startTime": started} if started else {}
+        return one
+
+    pods = [
+        of("u", "Running", started="2026-11-21T09:02:00Z"),
+        of("u", "Pending", at="2026-11-21T09:03:00Z"),
+        of("u", "Succeeded"),
+        of("older", "Running"),
+        of("u", "Pending", node="", at="2026-11-21T09:05:00Z"),
+        of("u", "Pending", node="", at="2026-11-21T09:04:00Z"),
+    ]
+    answers = {"/api/v1/pods": listed(*pods), "/apis/batch/v1/jobs": listed(job)}
+    (found,) = states(script(api, answers, tmp_path))
+    assert (found.running, found.waiting, found.succeeded, found.failed) == (2, 2, 1, 2)
+    assert (found.state, found.since.isoformat()) == ("waiting", "2026-11-21T09:04:00+00:00")
+    job["spec"]["completions"] = 3
+    (found,) = states(script(api, answers, tmp_path))
+    assert (found.state, found.since.isoformat()) == ("running", "2026-11-21T09:03:00+00:00")

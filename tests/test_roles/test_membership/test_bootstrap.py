@@ -249,3 +249,19 @@ def test_marks_replace_what_was_declared_before_and_leave_what_others_set() -> N
     patch = bootstrap.marks(stands, labels={"new": "3"}, taints=[new])
     assert patch["metadata"]["labels"] == {"old": None, "new": "3"}
     assert patch["spec"]["taints"] == [{"key": "theirs", "effect": "NoExecute"}, new]
+
+
+def test_what_a_node_asked_for_and_may_not_have_is_said(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many of its requests were refused, and why the last was; what it was granted is none of it."""
+    verdicts = [
+        bootstrap.Verdict("csr-2", "system:node:dgx-01", "asks for another name"),
+        bootstrap.Verdict("csr-1", "system:node:dgx-01", ""),
+    ]
+    monkeypatch.setattr(bootstrap, "approve_pending", lambda _kube, _expected: verdicts)
+    api.answer = absent
+    kube = Kube.connect(api.kubeconfig(tmp_path))
+    told = "; of its requests 1 were refused, csr-2 because asks for another name"
+    with pytest.raises(Unavailable, match=told):
+        bootstrap.admit(kube, "dgx-01", "10.20.0.11", holds=lambda: True, patience=0.2, sleep=lambda _seconds: None)

@@ -60,7 +60,7 @@ def member(found: Standing, plan: HostPlan = PLAN, *, failed: bool = False) -> M
 
 def test_a_machine_is_as_its_node_and_its_plan_say() -> None:
     """With its pods, in its rack unless the inventory names another."""
-    resident = Resident(key="team/p")
+    resident = Resident(key="team/p", holds_gpu=False)
     node = Seen(name="a", rack="r1", is_ready=True, is_cordoned=True, phase=Phase.DRAINING, residents=(resident,))
     found = member(standing(node)[0])
     assert found == Member(

@@ -239,7 +239,7 @@ def test_an_operators_retry_looks_at_what_failed_and_touches_no_other(server: Se
 def test_an_eviction_says_why_a_pod_may_not_leave(server: Server, fails: Exception | None, why: str) -> None:
     """Gone already is what was wanted; it names the pod that was seen, not its successor of that name."""
     server.fails = fails
-    assert server.marks().evict(Resident(key="default/p", uid="u")) == why
+    assert server.marks().evict(Resident(key="default/p", uid="u", holds_gpu=False)) == why
     method, path, body = server.sent[0]
     assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/p/eviction")
     assert body["deleteOptions"]["preconditions"] == {"uid": "u"}
@@ -249,7 +249,7 @@ def test_an_api_server_that_is_busy_is_no_disruption_budget(server: Server) -> N
     """Both are told by 429."""
     server.fails = Unavailable("429: too many requests")
     with pytest.raises(Unavailable):
-        server.marks().evict(Resident(key="default/p", uid="u"))
+        server.marks().evict(Resident(key="default/p", uid="u", holds_gpu=False))
 
 
 def test_a_smoke_pod_is_made_watched_and_removed(server: Server) -> None:

@@ -390,7 +390,7 @@ def test_a_machine_that_is_lost_under_way_is_left_to_the_next_run() -> None:
 
 def test_a_reboot_needs_everybody_to_have_left() -> None:
     """A node that was emptied of GPU pods for a lesser change is not rebooted under the others."""
-    closed = member("a", is_cordoned=True, residents=(Resident(key="ml/cpu-job"),))
+    closed = member("a", is_cordoned=True, residents=(Resident(key="ml/cpu-job", holds_gpu=False),))
     assert allowed_now(closed, Rules()) is Disruption.MODULE_RELOAD
     asked = replace(closed, needs=Disruption.REBOOT)
     assert allowed_now(asked, Rules()) is Disruption.RELOAD

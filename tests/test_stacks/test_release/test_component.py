@@ -130,6 +130,10 @@ def test_on_eks_its_service_account_takes_a_role() -> None:
     assert trust["Statement"][0]["Principal"] == {"Federated": "arn:aws:iam::1:oidc-provider/issuer"}
     account = found[f"ServiceAccount lab-{NAME}"]
     assert account.inputs["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": "arn:aws:test:::lab-autoscaler"}
+    [policy] = [one for one in found.of_type("RolePolicy") if "Role lab-autoscaler" in one.needs]
+    assert [one["Sid"] for one in json.loads(policy.inputs["policy"])["Statement"]] == [
+        *("Look", "ResizeItsOwnGroups", "LaunchAtOnce", "Listen")
+    ]
     assert not found.of_type("AccessKey")
     assert not found.of_type("Secret")
 

@@ -123,3 +123,11 @@ def test_pods_that_disagree_on_their_gang_are_taken_at_the_larger_word() -> None
     odd = replace(second, gang=GangRef("team", "mnist", size=3))
     (gang,) = gangs_of([first, odd])
     assert gang.missing == 1
+
+
+def test_a_member_that_ended_before_it_had_a_node_leaves_none() -> None:
+    """A Job that was suspended and ended: its pod was on no node."""
+    first, second, third = a_gang(pods=3)
+    ended, running = replace(first, phase="Succeeded"), replace(second, node="dgx-1", phase="Running")
+    (gang,) = gangs_of([ended, running, third])
+    assert gang.nodes == ("dgx-1",)

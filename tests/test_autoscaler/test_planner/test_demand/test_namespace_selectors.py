@@ -7,6 +7,8 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Memory, Plan
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.constraints import PodTerm, Requirement
+from autoscaler.model.pod_index import pod_index_of
+from autoscaler.planner.demand.namespace_selectors import resolved
 from autoscaler.planner.plan import plan
 from tests.builders import a_cluster, a_gang, a_pod, a_policy, an_on_prem_node
 
@@ -66,3 +68,15 @@ def test_while_labels_of_namespaces_are_not_known_the_pod_waits() -> None:
     decided = decide(a_cluster(pods=[a_pod(apart_from=(apart(),))]))
     assert decided.steps == ()
     assert "the labels of namespaces" in decided.waiting[0].because
+
+
+def test_while_labels_are_not_known_those_that_are_named_are_meant_beside_every_one_that_waits() -> None:
+    """Of a pod that runs; a term without a selector stays as it is."""
+    named = PodTerm(words.HOSTNAME, LOUD, frozenset({"system"}), TENANTS)
+    plain = PodTerm(words.HOSTNAME, LOUD, frozenset({"system"}))
+    keeper = a_pod("k", namespace="system", apart_from=(named, plain), node="dgx-1", phase="Running")
+    index = pod_index_of([keeper, a_pod("waits", namespace="team")])
+    terms = {frozenset({"system", "team"}), frozenset({"system"})}
+    assert {term.namespaces for term in resolved(index, None).keepers} == terms
+    terms = {frozenset({"system", "team", "other"}), frozenset({"system"})}
+    assert {term.namespaces for term in resolved(index, NAMESPACES).keepers} == terms

@@ -144,3 +144,12 @@ def test_the_nodes_that_a_job_waits_for_are_counted_once_each() -> None:
         Coming("g5.12xlarge", "us-east-1a", nodes=2, launched=1, usd_per_hour=2 * group.usd_per_hour),
     )
     assert coming("team/mnist", cluster, Plan()) == ()
+
+
+def test_lines_of_a_job_that_hold_for_as_many_pods_are_in_alphabetical_order() -> None:
+    """And the one that holds for most comes first."""
+    mine = {words.JOB: "mnist"}
+    nodes = {"a": "z", "b": "y", "c": "x", "d": "x"}
+    pods = [a_pod(name, labels=mine, node=node, phase="Running") for name, node in nodes.items()]
+    lines = explain("job", "team/mnist", a_cluster(pods=pods), a_policy(), Plan())
+    assert lines == ("team/mnist has 4 pods", "c, d: is on node x", "b: is on node y", "a: is on node z")

@@ -23,6 +23,7 @@ from autoscaler.model.actions import Grow, Memory, Plan
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.constraints import Requirement
 from autoscaler.model.volumes import NodeDrivers, Storage, Volume, VolumeClaim, VolumeClass
+from autoscaler.planner.placement.volume_constraints import Claims
 from autoscaler.planner.plan import plan
 from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
 
@@ -227,3 +228,14 @@ def test_objects_of_a_real_cluster_are_understood() -> None:
     assert class_from(msgspec.convert(raw, ClassJson)) == replace(WAITS, topologies=ZONE_B)
     raw = {"metadata": {"name": "n"}, "spec": {"drivers": [{"name": EBS, "allocatable": {"count": 26}}, {"name": "x"}]}}
     assert drivers_from(msgspec.convert(raw, DriversJson)) == NodeDrivers("n", {EBS: 26, "x": None})
+
+
+def test_pods_that_share_a_volume_share_a_zone_only_where_it_is_still_to_be_made_in_one() -> None:
+    """A volume that is there says itself where it can be used; a network file system has no zone."""
+    pods = [a_pod(name, claims=("data",)) for name in ("a", "b")]
+    there = storage(claim(volume="pv-1", storage_class="gp3"), classes=[WAITS], volumes=[Volume("pv-1", driver=EBS)])
+    to_be_made = storage(claim(storage_class="gp3"), classes=[WAITS])
+    shared = storage(claim(storage_class="nfs"), classes=[VolumeClass("nfs", provisioner="nfs.csi.k8s.io", waits=True)])
+    found = [Claims(a_cluster(storage=known)).share_a_zone(pods) for known in (there, to_be_made, shared)]
+    assert found == [False, True, False]
+    assert not Claims(a_cluster(storage=to_be_made)).share_a_zone(pods[:1])

@@ -174,3 +174,15 @@ def test_another_promise_of_the_group_or_another_daemon_set_is_seen() -> None:
     promised = replace(group, allocatable=group.allocatable + Resources({"example.com/nic": 4}))
     (coming,) = survey(replace(cluster, groups=(promised,)), a_policy(), {}, cache).places
     assert coming.free["example.com/nic"] == 4
+
+
+def test_members_of_groups_are_found_once_while_nodes_and_groups_stay_the_same() -> None:
+    """Anew where there is another group, or one that is not the same object, or another node."""
+    group, cache = a_group(joined=1), NodeCache()
+    nodes = cache.begin(a_cluster(nodes=nodes_of(group)))
+    found = cache.members(nodes, [group])
+    assert cache.members(nodes, [group]) is found
+    assert cache.members(nodes, [replace(group)]) is not found
+    assert cache.members(nodes, [group, a_group(zone="us-east-1b")]).sizes == {group.name: 1}
+    other = cache.begin(a_cluster())
+    assert cache.members(other, [group]).sizes == {}
