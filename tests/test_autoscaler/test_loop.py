@@ -38,6 +38,7 @@ from autoscaler.model.actions import (
     Cordon,
     EndJob,
     Evict,
+    FreeGpus,
     Grow,
     Memory,
     Nominate,
@@ -56,6 +57,7 @@ from autoscaler.model.actions import (
 )
 from autoscaler.model.cluster import Cluster, Group, Instance, Pod, Refusal
 from autoscaler.model.errors import Unavailable
+from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.record.decisions import Decision
@@ -1179,3 +1181,56 @@ def test_a_process_that_lost_its_lease_while_it_stood_still_writes_nothing() -> 
     kept = Writes(FakeApi(), may_write=lambda: False)  # type: ignore[arg-type]
     with pytest.raises(client.Refused, match="another autoscaler may act by now"):
         kept.delete_node("n", uid="u")
+
+
+def test_gpus_are_freed_of_those_pods_that_are_there_still() -> None:
+    """Wherever they run by now."""
+    made = bench(FreeGpus(pods=("team/a", "team/gone"), because="r"))
+    loop = made.loop()
+    made.store.replace(PODS, {("team", "a"): (1, a_pod("a", node="n", phase="Running"))})
+    made.knows_aws()
+    loop.once()
+    assert made.fakes.asked[-1] == ("evict", ["team/a"])
+
+
+class Heard:
+    """Any listener: remembers what it was told, and answers with nothing."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[()]]:
+        """Whatever is called."""
+
+        def call(first: object = None, *_more: object) -> tuple[()]:
+            self.told.append((name, first))
+            return ()
+
+        return call
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_who_owns_pods_is_told_by_events_unless_nothing_is_to_be_done(*, dry: bool) -> None:
+    """Of idle GPUs, of what waits in vain, and of pods whose fields are not understood."""
+    waits, idle, heard = Waiting("team/pod", "r"), {"team/pod": "holds a GPU and does not use it"}, Heard()
+    made = bench(waiting=[waits], idle_gpus=idle)
+    loop = made.loop(messenger=heard, dry_run=dry)
+    pod = a_pod()
+    made.store.replace(PODS, {("team", pod.name): (1, pod)})
+    made.knows_aws()
+    loop.once()
+    told = [("idle_gpus", idle), ("hopeless", (waits,)), ("unread", pod_index_of([pod]).unbound)]
+    assert heard.told == ([] if dry else told)
+
+
+def test_groups_are_compared_with_the_policy_once_aws_has_answered() -> None:
+    """So that what an edit leaves to build is told."""
+    made, heard = bench(), Heard()
+    policies = OnePolicy(a_policy())
+    heard.current, heard.refresh = policies.current, policies.refresh  # type: ignore[attr-defined]
+    loop = made.loop(policies=heard)
+    loop.once()
+    assert heard.told == []
+    made.knows_aws()
+    loop.once()
+    assert heard.told == [("compare", made.seen[-1].groups)]

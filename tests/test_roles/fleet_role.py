@@ -16,12 +16,13 @@ from pathlib import Path  # noqa: E402
 from types import SimpleNamespace  # noqa: E402
 from typing import Any  # noqa: E402
 
-from pyinfra.api.command import StringCommand  # noqa: E402
+from pyinfra.api.command import FileUploadCommand, FunctionCommand, StringCommand  # noqa: E402
 from pyinfra.api.exceptions import OperationError  # noqa: E402
 from pyinfra.api.operation import operation  # noqa: E402
 from pyinfra.context import host  # noqa: E402
 
 from autoscaler.model.errors import BadInput  # noqa: E402
+from roles.engine.disruption import Disruption, Harmless  # noqa: E402
 from roles.engine.fleet import connected  # noqa: E402
 from roles.facts.files import FileState  # noqa: E402
 from roles.operations.files import Commands  # noqa: E402
@@ -44,6 +45,37 @@ def unfit(setting: str) -> Commands:
     error.setting = setting  # type: ignore[attr-defined]
     raise error
     yield StringCommand("true")
+
+
+@operation()
+def mode(file: Path) -> Commands:
+    """What no service reads."""
+    yield Harmless(f"chmod 600 {file}")
+
+
+@operation()
+def put(file: Path) -> Commands:
+    """A file of this side."""
+    yield FileUploadCommand(__file__, str(file))
+
+
+@operation()
+def call(function: Callable[[], Any]) -> Commands:
+    """Something that is done on this side."""
+    yield FunctionCommand(function, [], {})
+
+
+def kinds() -> None:
+    """A command of each kind; all are said to restart a kubelet."""
+    put(name="put", file=FOLDER / "put")
+    mode(name="mode", file=FOLDER / "put")
+    call(name="call", function=(FOLDER / "called").touch)
+    host.connector_data["disruption"] = dict.fromkeys(host.op_hash_order, Disruption.KUBELET_RESTART)
+
+
+def raises() -> None:
+    """Where its work is done, not where it is planned."""
+    call(name="call", function=(FOLDER / "none" / "called").touch)
 
 
 def refuses() -> None:
@@ -94,6 +126,8 @@ def tried(role: Callable[[], None]) -> dict[str, Any]:
     local = done["@local"]
     return {
         "planned": [one.resource for one in plans["@local"].changes],
+        "disruptions": [one.disruption.name for one in plans["@local"].changes],
+        "commands": [command for one in plans["@local"].changes for command in one.commands],
         "refused": [[one.resource, one.reason, one.setting] for one in plans["@local"].refused],
         "why": plans["@local"].failed,
         "applied": [one.resource for one in local.applied],
@@ -101,7 +135,9 @@ def tried(role: Callable[[], None]) -> dict[str, Any]:
         "alone": local.alone,
         "away": [plans["away"].unreachable, done["away"].failed],
         "said": said["@local"],
+        "ran": [[command.partition(" at ")[0], fine] for command, fine, _ in local.commands],
     }
 
 
-print(json.dumps([tried(role) for role in (refuses, breaks, alone, asks_for_ever, mistaken, wrongly_set)]))
+ROLES = refuses, breaks, alone, asks_for_ever, mistaken, wrongly_set, kinds, raises
+print(json.dumps([tried(role) for role in ROLES]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 from autoscaler.config.policy import Policy
@@ -19,8 +18,6 @@ from autoscaler.model.errors import BadInput
 from autoscaler.model.volumes import Storage, Volume
 from autoscaler.planner.plan import plan
 
-_TRIED = timedelta(minutes=1)
-"""Since the pods were created: the scheduler has tried all of them."""
 _PASSING = "node.kubernetes.io/"
 """Taints that Kubernetes itself sets: not ready, unreachable, under pressure, closed."""
 
@@ -89,12 +86,12 @@ def impossible(cluster: Cluster, policy: Policy, pods: Sequence[Pod]) -> tuple[R
 
 
 def _pending(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """As the scheduler leaves them that has tried all of them."""
+    """Created now."""
     there = {pod.key for pod in cluster.pods}
     taken = [pod.key for pod in pods if pod.key in there]
     if taken:
         raise BadInput(f"pod {taken[0]} is there already")
-    return tuple(replace(pod, created=cluster.seen_at - _TRIED) for pod in pods)
+    return tuple(replace(pod, created=cluster.seen_at) for pod in pods)
 
 
 def _coming(decided: Plan, there: Collection[str]) -> Counter[str]:

@@ -105,3 +105,12 @@ def test_without_the_right_to_read_it_is_not_known() -> None:
 def test_a_refusal_of_a_full_one_is_told_from_ec2_having_no_capacity(said: str) -> None:
     """Other groups of the type may get some."""
     assert refusal_code(said) == "ReservationCapacityExceeded"
+
+
+def test_each_reservation_is_read_when_it_is_time_for_it() -> None:
+    """One that was read lately holds up no other."""
+    account = Account()
+    account.reservations.read({ID: 96})
+    account.reservations.read({ID: 96, "cr-2": 8})
+    assert account.asked == [ID, "cr-2"]
+    assert account.reservations.of("cr-2") is not None

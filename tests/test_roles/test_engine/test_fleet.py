@@ -52,7 +52,7 @@ def test_each_machine_and_each_operation_fails_alone(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    refuses, breaks, alone, for_ever, mistaken, wrongly_set = found
+    refuses, breaks, alone, for_ever, mistaken, wrongly_set, kinds, raises = found
     for one in found:
         assert "Unable to connect to port 1" in one["away"][0]
         assert one["away"][1] == one["away"][0]
@@ -72,4 +72,11 @@ def test_each_machine_and_each_operation_fails_alone(tmp_path: Path) -> None:
         "nothing is done where nothing is known"
     )
     assert [one["applied"] for one in (for_ever, mistaken, wrongly_set)] == [[], [], []]
+    assert kinds["disruptions"] == ["KUBELET_RESTART", "NONE", "KUBELET_RESTART"], "a mode is read by no service"
+    written, called = tmp_path / "put", tmp_path / "called"
+    commands = [f"put {written}", f"chmod 600 {written}", "FunctionCommand(touch, [], {})"]
+    assert (kinds["commands"], kinds["applied"]) == (commands, ["put", "mode", "call"])
+    assert kinds["ran"] == [[command, True] for command in commands], "for the journal, in turn"
+    assert (written.stat().st_mode & 0o777, called.exists()) == (0o600, True)
+    assert (raises["ran"], raises["failed"].partition(":")[0]) == ([[commands[2], False]], "call")
     assert (tmp_path / ".ssh/known_hosts").stat().st_mode & 0o777 == 0o600
