@@ -93,9 +93,11 @@ def _start(folder: Path, name: str) -> None:
         )
     end = time.monotonic() + _START_WITHIN
     while not (folder / "status.json").exists():
-        if supervisor.poll() is not None or time.monotonic() > end:
+        status = supervisor.poll()
+        if status is not None or time.monotonic() > end:
             said = (folder / "supervisor.log").read_text(errors="replace").strip()
-            raise BadInput(f"the supervisor of job {name!r} did not start: {said or 'it took too long'}")
+            why = said or ("it took too long" if status is None else f"it ended with exit status {status}")
+            raise BadInput(f"the supervisor of job {name!r} did not start: {why}")
         time.sleep(_POLL)
 
 

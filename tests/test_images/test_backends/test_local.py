@@ -366,3 +366,34 @@ def test_where_a_machine_has_no_gpus_a_job_that_asks_for_some_is_tried_without(
         (tmp_path / "gpus" / place).mkdir(parents=True)
     assert devices({}, driver=tmp_path / "gpus") == ("0", "1")
     assert devices({VISIBLE: "1"}, driver=tmp_path / "gpus") == ("1",)
+
+
+@pytest.mark.parametrize("said", ["no module named images", ""])
+def test_a_supervisor_that_does_not_start_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str
+) -> None:
+    """In its own words, where it had any; nothing runs then."""
+    broken = tmp_path / "broken"
+    broken.write_text(f"#!/bin/sh\necho {said} >&2\nexit 3\n")
+    broken.chmod(0o755)
+    with monkeypatch.context() as changed:
+        changed.setattr(sys, "executable", str(broken))
+        with pytest.raises(BadInput, match=f"job 'line' did not start: {said or 'it ended with exit status 3'}"):
+            submitted(TRAIN)
+    assert not local.is_alive(local.home() / "line")
+
+
+def test_how_a_job_stands_is_known_until_it_is_deleted() -> None:
+    """And one that has ended is not stopped again."""
+    assert local.outcome(name="line") == "gone"
+    submitted(TRAIN, "raise SystemExit(0)")
+    ended()
+    assert local.outcome(name="line") == "done"
+    assert not local.stop(name="line")
+    submitted(TRAIN.replace("name: line", "name: other"), "raise SystemExit(1)")
+    ended("other")
+    assert local.outcome(name="other") == "failed"
+    submitted(TRAIN.replace("name: line", "name: third"), "import time; time.sleep(60)")
+    assert local.outcome(name="third") == "running"
+    assert local.stop(name="third")
+    assert local.outcome(name="third") == "failed"
