@@ -37,7 +37,14 @@ _NEW: Final = Taint(words.RESERVED)
 
 def is_reserved(place: Place) -> bool:
     """Whether it is a node of a group that keeps off pods that it is not reserved for."""
-    return place.group is not None and place.node is not None and _is_tainted(place.node)
+    return _reserved_node(place) is not None
+
+
+def _reserved_node(place: Place) -> Node | None:
+    node = place.node
+    if node is None or place.group is None:
+        return None
+    return node if any(taint.key == words.RESERVED for taint in node.taints) else None
 
 
 def reservations(
@@ -62,7 +69,7 @@ def reservations(
     news = sorted(
         (pod.key, place.name)
         for pod, place in going
-        if is_reserved(place) and has_joined(place) and not _may_enter(pod, place)
+        if (node := _reserved_node(place)) is not None and has_joined(place) and not _may_enter(pod, node)
     )
     because = "it was bought for them, and without our gate the scheduler puts pods where most is free"
     return [Reserve(placements=tuple(news), because=because)] if news else []
@@ -74,9 +81,9 @@ def let_in(index: PodIndex, places: Iterable[Place]) -> dict[str, str]:
     They stay planned there, whatever else the plan could do with them: the scheduler may bind them at any moment.
     """
     open_to = {
-        place.node.instance_id or "": (place, dict(place.free))
+        node.instance_id or "": (place, dict(place.free))
         for place in places
-        if place.node is not None and is_reserved(place) and has_joined(place)
+        if (node := _reserved_node(place)) is not None and has_joined(place)
     }
     if not open_to:
         return {}
@@ -115,23 +122,24 @@ def openings(
 
     ``homes``: pods without a node -> where they are planned, or can only go.
     """
-    reserved = [place for place in places if is_reserved(place) and is_ready(place) and not _may_stay(place, cluster)]
+    reserved = [
+        (place, node)
+        for place in places
+        if (node := _reserved_node(place)) is not None and is_ready(place) and not _may_stay(place, cluster)
+    ]
     if not reserved:
         return []
     expected = {place.name for place in homes.values()}
     loose = [pod for pod in pod_index_of(cluster.pods).unbound if pod.key in homes and not pod.gates]
     rivals = {(pod.requests, pod.affinity, pod.tolerations): pod for pod in loose}.values()
     found: dict[str, list[str]] = defaultdict(list)
-    for place in reserved:
-        node = place.node
-        if node is None:
-            continue
+    for place, node in reserved:
         if cluster.seen_at >= node.created + patience:
             why = "it has been reserved for long enough"
         elif not has_joined(place):
             kept_off = next(_kept_off(cluster, place), "")
             why = f"its devices are not there yet, and DaemonSet {kept_off} is kept off it" if kept_off else ""
-        elif place.name in expected or any(_fits(pod, place, cluster) for pod in rivals):
+        elif place.name in expected or any(_fits(pod, place, node, cluster) for pod in rivals):
             why = ""
         else:
             why = "the pods that it was reserved for are there"
@@ -147,15 +155,8 @@ def _may_stay(place: Place, cluster: Cluster) -> bool:
     return has_joined(place) or not any(_kept_off(cluster, place))
 
 
-def _is_tainted(node: Node) -> bool:
-    return any(taint.key == words.RESERVED for taint in node.taints)
-
-
-def _may_enter(pod: Pod, place: Place) -> bool:
+def _may_enter(pod: Pod, node: Node) -> bool:
     """Whether the pod tolerates the reservation as it will be, and as it is."""
-    node = place.node
-    if node is None:
-        return False
     ours = [taint for taint in node.taints if taint.key == words.RESERVED]
     final = [Taint(words.RESERVED, node.instance_id or "", taint.effect) for taint in ours]
     return all(tolerates(pod.tolerations, taint) for taint in (*ours, *final))
@@ -173,12 +174,10 @@ def _kept_off(cluster: Cluster, place: Place) -> Iterator[str]:
             yield f"{daemon.namespace}/{daemon.name}"
 
 
-def _fits(pod: Pod, place: Place, cluster: Cluster) -> bool:
+def _fits(pod: Pod, place: Place, node: Node, cluster: Cluster) -> bool:
     """Whether it may go there and finds room, that which is kept for DaemonSets included."""
-    if place.node is None:
-        return False
     taken = Resources(dict(pod_index_of(cluster.pods).loads.get(place.name, NO_LOAD).used))
-    if not pod.requests.fits_in(place.node.allocatable - taken):
+    if not pod.requests.fits_in(node.allocatable - taken):
         return False
     why = why_not_on(affinity=pod.affinity, tolerations=pod.tolerations, labels=place.labels, taints=place.taints)
     return why is None

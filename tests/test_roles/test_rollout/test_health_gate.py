@@ -55,6 +55,15 @@ def test_each_ill_is_named() -> None:
     assert "the kubelet is failed" in why_unhealthy(said(units="failed"))
     assert "lists no GPU" in why_unhealthy(said(more=f"{MARK} nvidia\nFailed to initialize NVML\n"))
     assert "does not parse" in why_unhealthy(said("a = = 1"))
+    assert "containerd cannot read its configuration" in why_unhealthy(said(""))
+
+
+@pytest.mark.parametrize("kubelet", ["", "a: [", "- a list"])
+def test_of_a_machine_in_no_cluster_containerd_need_serve_no_kubelet(kubelet: str) -> None:
+    """Nothing is there that a kubelet would be configured by."""
+    off = 'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]'
+    assert why_unhealthy(f"{MARK} containerd\n{off}\n{MARK} units\nactive\n{MARK} kubelet\n{kubelet}\n") == ""
+    assert why_unhealthy(said(off)) != ""
 
 
 def test_the_scripts_are_shell() -> None:

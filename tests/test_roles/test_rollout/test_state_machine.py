@@ -24,14 +24,20 @@ from roles.rollout.ssh_hosts import _RESTORE, SshHosts, leaving, taking, what_is
 from roles.rollout.state_machine import (
     Apply,
     Cordon,
+    Evict,
     Halt,
     Hold,
     Release,
     Rest,
+    Restore,
     Start,
+    Step,
+    Verify,
+    Wait,
     allowed_now,
     next_steps,
     parse_batch,
+    phase_after,
 )
 from tests import examples
 from tests.test_roles.rolling import Killed, Killer, MemoryHosts, MemoryMarks, fleet, roll
@@ -648,3 +654,33 @@ def test_a_node_that_cannot_be_emptied_in_time_is_opened_again_and_the_next_one_
     )  # it is asked once a second, at either end too
     assert not marks.nodes["n00"].is_cordoned
     assert (machines["n00"].installed, rolled.changed) == ("old", ["n01"])
+
+
+@pytest.mark.parametrize("step", [Cordon, Start, Apply, Verify, Restore, Release])
+def test_where_a_machine_stands_after_each_step_that_is_taken(step: type[Step]) -> None:
+    """What went wrong is taken back; where that goes wrong, too, an operator is needed."""
+    ends = {
+        Cordon: (Phase.DRAINING, Phase.DRAINING),
+        Start: (Phase.APPLYING, Phase.APPLYING),
+        Apply: (Phase.VERIFYING, Phase.RESTORING),
+        Verify: (Phase.IDLE, Phase.RESTORING),
+        Restore: (Phase.IDLE, Phase.FAILED),
+        Release: (Phase.IDLE, Phase.IDLE),
+    }
+    taken = step("a", "because")
+    assert tuple(phase_after(taken, went_well=well) for well in (True, False)) == ends[step]
+
+
+def test_of_a_closed_machine_a_gang_that_came_meanwhile_is_waited_for_and_others_are_asked_to_leave() -> None:
+    """In this order: a pod that stays holds the change up anyway."""
+    gang = Resident(key="ml/worker-0", holds_gpu=True, stays="is part of the running gang train")
+    lone = Resident(key="ml/notebook", holds_gpu=True)
+    closed = member("a", phase=Phase.DRAINING, is_cordoned=True)
+
+    def step(*residents: Resident) -> Step:
+        (found,) = next_steps([replace(closed, residents=residents)], Rules(), canary_passed=True)
+        return found
+
+    assert step(lone, gang) == Wait("a", "ml/worker-0 is part of the running gang train")
+    assert step(lone) == Evict("a", "1 pods are in the way", (lone,))
+    assert step() == Apply("a", "it is free for the change")

@@ -163,6 +163,7 @@ def a_team(tasks: str, servers: str, **changes: object) -> ElasticJob:
 def test_f6_servers_follow_the_workers() -> None:
     """A worker more comes with what it needs of them, or not; they go with the workers that needed them."""
     assert [followed(a_team("x", "x").followers[0], a_team("x", "x"), size) for size in (1, 2, 3, 4)] == [1, 2, 2, 2]
+    assert followed(a_team("x", "x").followers[0], replace(a_team("x", "x"), minimum=4, maximum=4), 4) == 1
     assert decided(a_team("x", "x"), free={"y": 3}) == {"a": 2, "a-ps": 2}
     assert decided(a_team("x", "x"), free={"y": 2}) == {"a": 1, "a-ps": 1}
     waits = a_claim(3, priority=1)
@@ -220,6 +221,7 @@ def test_a_restart_that_costs_more_than_it_gains_is_not_made() -> None:
     """Ten workers that stand still for a minute lose what two more do in five minutes; the room goes to another job."""
     still = a_job(tasks="x" * 8, restart=timedelta(minutes=2))
     assert least_growth(still, GIVEN) == 4
+    assert least_growth(replace(still, warm_up=GIVEN.horizon), GIVEN) == 10, "new ones would do nothing in time"
     assert decided(replace(still, maximum=20), free={"x": 3}) == {"a": 8}
     assert decided(replace(still, maximum=20), free={"x": 4}) == {"a": 12}
     assert decided(replace(still, maximum=20), a_job("b", "x", maximum=4), free={"x": 3}) == {"a": 8, "b": 4}
