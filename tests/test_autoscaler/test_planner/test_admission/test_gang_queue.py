@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from autoscaler.model import labels as words
 from autoscaler.model.actions import Assignment, Grow, Memory, Plan
 from autoscaler.model.cluster import Pod
 from autoscaler.planner.plan import plan
-from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
+from tests.builders import a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later, nodes_of
 
 COMING = a_group("gpu-a100", desired=1, maximum=1)
 
@@ -102,3 +103,18 @@ def test_a_gang_grows_when_others_have_taken_what_is_on_its_way() -> None:
         decided = plan(replace(cluster, pods=(*more, *other, *small)), within, Memory())
         demand = [pod for step in decided.steps if isinstance(step, Grow) for pod in step.demand]
         assert demand == [small[0].key, elastic[1].key][: 4 - added]
+
+
+def test_a_gang_that_finds_no_place_says_nothing_of_one_with_pods_elsewhere() -> None:
+    """They ask for the same, each in the zone that its first pod runs in; nodes are to be had in one of these."""
+    groups = [
+        a_group("gpu-a100", zone, joined=1, desired=1, maximum=most) for zone, most in (("us-east-1a", 1), ("us-east-1b", 2))
+    ]
+    nodes = [node for group in groups for node in nodes_of(group)]
+    pods: list[Pod] = []
+    for seconds, (name, node) in enumerate(zip(("early", "late"), nodes, strict=True)):
+        first, second = a_gang(name, pods=2, gpus=8, created=later(seconds=seconds), topology=words.ZONE)
+        pods += [replace(first, node=node.name, phase="Running"), second]
+    decided = plan(a_cluster(pods=pods, nodes=nodes, groups=groups), a_policy(), Memory())
+    assert {step.group for step in decided.steps if isinstance(step, Grow)} == {groups[1].name}
+    assert decided.memory.assignments.keys() == {pods[3].key}
