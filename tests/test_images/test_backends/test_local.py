@@ -163,6 +163,17 @@ def test_stop_ends_every_task_and_keeps_the_lines() -> None:
     assert typed("logs", "line", "--role", "ps").output == "ready\n"
 
 
+def test_a_launcher_that_hangs_is_killed_when_its_grace_is_over() -> None:
+    """And its program with it: a job that was stopped holds nothing."""
+    submitted(TRAIN.replace("{count: 2,", "{grace: 1s, count: 2,").replace("ps: {", "ps: {grace: 1s, "), WAIT)
+    until(lambda: len(groups()) == 3, "three programs")
+    programs, status = groups(), json.loads((local.home() / "line" / "status.json").read_text())
+    hung = status["tasks"]["worker-0"]["pid"]
+    os.kill(hung, signal.SIGSTOP)
+    assert local.stop(name="line")
+    assert not [pid for pid in (hung, *programs) if is_there(pid)]
+
+
 FIRST = """\
 name: first
 success: first

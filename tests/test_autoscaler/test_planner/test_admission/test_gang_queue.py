@@ -108,7 +108,8 @@ def test_a_gang_grows_when_others_have_taken_what_is_on_its_way() -> None:
 def test_a_gang_that_finds_no_place_says_nothing_of_one_with_pods_elsewhere() -> None:
     """They ask for the same, each in the zone that its first pod runs in; nodes are to be had in one of these."""
     groups = [
-        a_group("gpu-a100", zone, joined=1, desired=1, maximum=most) for zone, most in (("us-east-1a", 1), ("us-east-1b", 2))
+        a_group("gpu-a100", zone, joined=1, desired=1, maximum=most)
+        for zone, most in (("us-east-1a", 1), ("us-east-1b", 2))
     ]
     nodes = [node for group in groups for node in nodes_of(group)]
     pods: list[Pod] = []
