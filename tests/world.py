@@ -312,7 +312,7 @@ class World:
                     del self.pods[pod.key]
 
     def reserved_too_long(self) -> list[str]:
-        """Nodes that are still kept for somebody when a new machine would be given up."""
+        """Nodes that are still kept for a pod when a new machine would be given up."""
         return [
             node.name
             for node in self.nodes.values()

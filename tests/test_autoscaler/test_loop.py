@@ -417,7 +417,7 @@ def test_the_time_that_a_plan_names_is_not_slept_through(jumps: list[float], aft
     assert loop._seconds_until_due(plan) <= LOOK_AGAIN
 
 
-def test_a_step_that_failed_and_is_not_planned_any_more_wakes_nobody() -> None:
+def test_a_step_that_failed_and_is_not_planned_any_more_wakes_no_loop() -> None:
     """Its hold runs out, and the loop does not turn for it."""
     made = Bench(plans=[Plan(steps=(GROW,)), Plan()])
     made.fakes.failures["grow"] = Unavailable("AWS does not answer")
@@ -746,7 +746,7 @@ def test_a_gang_is_not_let_go_before_the_watch_has_told_of_nominations_for_its_n
     assert made.did() == ["nominate", "admit"]
 
 
-def test_a_nomination_that_changes_nothing_keeps_nobody_waiting() -> None:
+def test_a_nomination_that_changes_nothing_holds_up_no_pod() -> None:
     """The watch has nothing to tell of it."""
     made = bench(Nominate((("team/p", "n"),), "r"), Admit("team/g", (("team/g-worker-0", "n"),), "r"))
     loop = made.loop()
@@ -1034,7 +1034,7 @@ class Notes:
 BOUGHT = Memory(assignments={"team/pod": Assignment("g+1", "g")})
 
 
-def test_what_is_bought_for_whom_is_written_down_before_it_is_bought() -> None:
+def test_what_is_bought_for_which_pods_is_written_down_before_it_is_bought() -> None:
     """Killed between the two, the next one knows."""
     made = bench(GROW, memory=BOUGHT)
     notes = Notes(made.fakes)
@@ -1062,7 +1062,7 @@ def test_a_plan_made_before_aws_has_answered_is_not_written_down() -> None:
     assert made.did() == ["read", "write"]
 
 
-def test_who_gets_the_lease_reads_what_the_other_wrote() -> None:
+def test_the_replica_that_gets_the_lease_reads_what_the_other_wrote() -> None:
     """And who lost it reads again: another has written since. Until it can be read nothing is decided."""
     made = bench()
     notes = Notes(made.fakes, silent=True)
@@ -1086,7 +1086,7 @@ def test_who_gets_the_lease_reads_what_the_other_wrote() -> None:
         thread.join()
 
 
-def test_who_gets_the_lease_asks_aws_anew_before_anything_is_bought() -> None:
+def test_the_replica_that_gets_the_lease_asks_aws_anew_before_anything_is_bought() -> None:
     """What the other one bought last was not seen; nor does an answer count to a question asked before."""
     made = bench(GROW)
     made.leader.mine = False

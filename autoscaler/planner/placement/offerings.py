@@ -145,7 +145,7 @@ class Market:
         samples: dict[str, Place] | None = None,
         thorough: bool = True,
     ) -> None:
-        """``kept``: names of fresh nodes that somebody was planned on before: others take them last.
+        """``kept``: names of fresh nodes that a pod was planned on before: others take them last.
 
         ``samples``: group name -> a new node, as far as known; those made here are added.
         ``thorough``: several ways to hold a gang are compared; else the first that holds it will do.
@@ -246,11 +246,11 @@ class Market:
         return self._buy(offering, fits) if buy and self.buyable(offering) else None
 
     def is_spoken_for(self, place: Place) -> bool:
-        """Whether it is on its way for somebody, or somebody was planned on it before."""
+        """Whether it is on its way for a pod, or a pod was planned on it before."""
         return place.tier == COMING_TIER or self.is_kept(place)
 
     def is_kept(self, place: Place) -> bool:
-        """Whether somebody was planned on it before: what takes it makes them buy another."""
+        """Whether a pod was planned on it before: what takes it makes that one buy another."""
         return place.name in self._kept
 
     def settle(self, place: Place, shape: Shape) -> bool:

@@ -167,7 +167,7 @@ class Master:
         return used[self.rows :], used[: self.rows]
 
     def lacks(self) -> bool:
-        """Whether the fillings known leave somebody without a node."""
+        """Whether the fillings known leave a pod without a node."""
         return bool(max(self.solver.getSolution().col_value[2 * self.rows : 3 * self.rows], default=0.0) > _PRESENT)
 
     def lacking(self) -> float:

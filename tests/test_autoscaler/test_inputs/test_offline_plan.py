@@ -144,7 +144,7 @@ groups:
 
 
 def test_zones_and_selectors_are_obeyed(tmp_path: Path) -> None:
-    """Also where another kind of node is far cheaper: nobody gets arm who does not ask for it."""
+    """Also where another kind of node is far cheaper: no pod gets arm that does not ask for it."""
     made = plan(
         tmp_path,
         PODS + "z,1000,1000,0,,,us-east-1b,\nt,1000,1000,0,,,,node.kubernetes.io/instance-type=c.huge\n"
@@ -204,8 +204,8 @@ def _member(name: str, group: str, *, gpus: int = 1) -> dict[str, Any]:
     return pod
 
 
-def test_who_is_on_nobodys_offer_is_told_what_keeps_it(tmp_path: Path) -> None:
-    """Its size, what it selects, or the pod of its gang that fits nowhere; nobody is told another pod's size."""
+def test_what_is_on_no_offer_is_told_what_keeps_it(tmp_path: Path) -> None:
+    """Its size, what it selects, or the pod of its gang that fits nowhere; none is told another pod's size."""
     rows = ["big,999000,1,0,pair,,,", "mate,10,1,0,pair,,,", "picky,10,1,0,,,,tier=gold"]
     made = plan(tmp_path, PODS + "\n".join(rows) + "\n")
     told = {one["pod"]: (one["reason"], one["would_fit_if"]) for one in made["waiting"]}
@@ -218,7 +218,7 @@ def test_who_is_on_nobodys_offer_is_told_what_keeps_it(tmp_path: Path) -> None:
     assert told["picky"][1].startswith("the pod does not ask that tier is gold")
 
 
-def test_people_are_not_told_that_all_is_well_where_nobody_can_be_served(tmp_path: Path) -> None:
+def test_it_is_not_told_that_all_is_well_where_no_pod_can_be_served(tmp_path: Path) -> None:
     """Nothing is bought then, too."""
     (tmp_path / "pods.csv").write_text(PODS + "big,999000,1,0,,,,\n", encoding="utf-8")
     (tmp_path / "catalog.csv").write_text(CATALOG, encoding="utf-8")
@@ -228,7 +228,7 @@ def test_people_are_not_told_that_all_is_well_where_nobody_can_be_served(tmp_pat
 
 
 def test_a_pod_group_in_the_list_says_how_many_must_be_together(tmp_path: Path) -> None:
-    """Of three pods that want four nobody goes; of three that want two all do, or two where no more may be bought."""
+    """Of three pods that want four none goes; of three that want two all do, or two where no more may be bought."""
     pods = [_member(f"many-{number}", "many") for number in range(3)]
     pods += [_member(f"few-{number}", "few") for number in range(3)]
     items = json.dumps({"kind": "List", "items": [_pod_group("many", 4), _pod_group("few", 2), *pods]})
@@ -245,7 +245,7 @@ def test_a_pod_group_in_the_list_says_how_many_must_be_together(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("many", [20, 120])
-def test_nobody_goes_whose_gang_lacks_those_who_must_be_together(tmp_path: Path, many: int) -> None:
+def test_no_pod_goes_whose_gang_lacks_those_that_must_be_together(tmp_path: Path, many: int) -> None:
     """Also where there is room for the others, and where so many gangs wait that not each is tried."""
     pods = [
         _member(f"g{gang}-{number}", f"g{gang}", gpus=4 if number < 2 else 1)
@@ -265,7 +265,7 @@ def test_nobody_goes_whose_gang_lacks_those_who_must_be_together(tmp_path: Path,
 
 
 def test_a_machine_stays_useful_for_the_pods_that_wait(tmp_path: Path) -> None:
-    """A pod of 12 cpu goes where nobody's GPUs lose the cpu that GPU pods want, though less would be left elsewhere."""
+    """A pod of 12 cpu goes where no GPUs lose the cpu that GPU pods want, though less would be left elsewhere."""
     nodes = "sn,cpu_milli,memory_mib,gpu,model\nsmall,16000,64000,2,T4\nlarge,64000,64000,2,T4\n"
     gpu_pods = "".join(f"g{number},6000,8000,1,,0,,\n" for number in range(4))
     made = plan(tmp_path, PODS + "cpu,12000,8000,0,,9,,\n" + gpu_pods, nodes=nodes)

@@ -129,7 +129,7 @@ def test_a_dry_run_reads_it_and_writes_nothing(api: FakeApi, tmp_path: Path) -> 
     assert api.asked == []
 
 
-def test_a_node_on_its_way_stays_for_whom_it_was_bought_after_a_restart() -> None:
+def test_a_node_on_its_way_stays_for_the_pods_that_it_was_bought_for_after_a_restart() -> None:
     """An elastic gang's further pods have none by right: forgotten, its node would go to the next gang in line."""
     elastic = a_gang("a", 2, gpus=8, cpu=4, minimum=1)
     other = a_gang("b", 2, gpus=8, cpu=4, priority=-1)

@@ -50,7 +50,7 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_a_change_wakes_who_waits() -> None:
+def test_a_change_wakes_those_that_wait() -> None:
     """And what is the same as before does not: a node's heartbeat is no news."""
     store = Store()
     node = an_on_prem_node()
@@ -404,7 +404,7 @@ def test_volumes_are_followed_too_where_it_is_asked_about_pods_that_are_not_ther
     assert namespaces is None
 
 
-def test_volumes_that_may_not_be_seen_are_told_and_hold_up_nobody_else(served: Served, kube: Kube) -> None:
+def test_volumes_that_may_not_be_seen_are_told_and_hold_up_no_other_pod(served: Served, kube: Kube) -> None:
     """With the rights of an older release: what else there is to decide goes on."""
     served.items[PODS.path] = [asking("asks")]
     told: list[tuple[str, str]] = []

@@ -102,7 +102,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.world.begin()
 
     def teardown(self) -> None:
-        """Nodes are kept for nobody when a new machine would have been given up."""
+        """Nodes are kept for no pod when a new machine would have been given up."""
         if not hasattr(self, "world"):
             return
         self.world.pass_time(self.world.policy.scale_up.boot_timeout)

@@ -105,7 +105,7 @@ class _Always(random.Random):
 
 
 def test_an_elastic_gang_stretches_onto_no_node_that_was_bought_for_another() -> None:
-    """Not even after a restart, when nobody remembers for whom: it can do without, and the other cannot."""
+    """Not even after a restart, when it is not remembered for which pods: it can do without, and the other cannot."""
     policy = a_policy(limits={"nodes": 1})
     pods = (*a_gang("elastic", 3, gpus=8, minimum=1), *a_gang("other", 1, gpus=8, created=later(seconds=1)))
     first = plan(a_cluster(pods=pods, nodes=[an_on_prem_node()]), policy, Memory())

@@ -72,7 +72,7 @@ def bought(answer: Answer) -> Counter[str]:
 
 
 def test_zones_of_an_entry_share_its_maximum(tmp_path: Path) -> None:
-    """Three cheap ones would cost less, but two are to be had over both zones: nobody waits, the dear one is bought."""
+    """Three cheap ones would cost less, but two are to be had over both zones: no pod waits, the dear one is bought."""
     policy = """
 cluster: c
 groups:
@@ -138,11 +138,11 @@ def test_a_stock_knows_what_is_left_within_its_limits() -> None:
 
 
 def test_time_without_end_is_shared_without_end() -> None:
-    """Where there is no deadline nothing of it is over, whoever else has a share."""
+    """Where there is no deadline nothing of it is over, whatever else has a share."""
     assert Watch(clock=lambda: 7.0, start=0.0, deadline=math.inf).share(3).spent() == 0
 
 
-def test_who_asks_for_more_than_one_that_was_refused_is_not_served(tmp_path: Path) -> None:
+def test_what_asks_for_more_than_a_gang_that_was_refused_is_not_served(tmp_path: Path) -> None:
     """A hundred pods, each larger than the one before, and room for few."""
     policy = "cluster: c\ngroups:\n  - {name: gpu, instance_type: g.one, zones: [us-east-1a], max: 3}\n"
     plan = planned(tmp_path, "".join(f"p{one},{4100 + one},8000,1\n" for one in range(100)), policy=policy)
@@ -153,7 +153,7 @@ NODES = "sn,cpu_milli,memory_mib,gpu,model\nhome,8000,30000,1,T4\n"
 
 
 def test_those_stay_at_home_whose_nodes_would_cost_most(tmp_path: Path) -> None:
-    """The pod with a GPU is bought a node for 1 $/h, so that nobody needs one for 3 $/h."""
+    """The pod with a GPU is bought a node for 1 $/h, so that no pod needs one for 3 $/h."""
     plan = planned(tmp_path, "gpu,1000,8000,1\nlarge,8000,30000,0\n", nodes=NODES)
     assert sorted(plan.placements.values()) == ["g-one-1", "home"]
     assert plan.usd_per_hour == 1
@@ -161,7 +161,7 @@ def test_those_stay_at_home_whose_nodes_would_cost_most(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nobody_is_bought_a_node_who_finds_room_on_a_machine(tmp_path: Path, seed: int) -> None:
+def test_no_node_is_bought_for_what_finds_room_on_a_machine(tmp_path: Path, seed: int) -> None:
     """When a plan is made, no pod on a bought node would fit in what is left free at home."""
     dice = random.Random(seed)  # noqa: S311 - the same pods every time
     rows = [(dice.randint(1, 60) * 100, dice.randint(1, 50) * 500, dice.choice((0, 0, 1, 2))) for _ in range(60)]
@@ -185,7 +185,7 @@ def _homeless(plan: OfflinePlan, rows: list[tuple[int, int, int]], free: dict[st
 
 
 @pytest.mark.parametrize(("seed", "nodes"), [(0, 13), (4, 10), (6, 14)])
-def test_nobody_is_left_over_while_fillings_for_few_nodes_can_be_found(seed: int, nodes: int) -> None:
+def test_no_pod_is_left_over_while_fillings_for_few_nodes_can_be_found(seed: int, nodes: int) -> None:
     """As many nodes as are needed if money is no object are enough: the search goes on until all have a place."""
     dice = random.Random(seed)  # noqa: S311 - the same pods every time
     kinds = [
@@ -215,7 +215,7 @@ def test_machines_that_seemed_large_enough_are_looked_at() -> None:
     assert answer.gap < 0.02
 
 
-def test_who_is_left_gets_on_a_node_that_is_exchanged_for_a_larger_one() -> None:
+def test_what_is_left_gets_on_a_node_that_is_exchanged_for_a_larger_one() -> None:
     """One node is allowed, and a small one was bought for the first pod: the larger one holds both."""
     problem = Problem(
         sizes=np.array([[4.0, 4.0, 0.0, 1.0], [2.0, 2.0, 0.0, 1.0]]),

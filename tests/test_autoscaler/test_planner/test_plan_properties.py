@@ -146,7 +146,7 @@ def survive(world: World, decided: Plan) -> tuple[bool, Memory]:
     try:
         return world.carry_out(decided), written(decided)
     except Killed:
-        world.tally["kills at a write, and the next plan bought for nobody twice"] += 1
+        world.tally["kills at a write, and the next plan bought for no pod twice"] += 1
     finally:
         world.dies = False
     done = tuple(world.done)
@@ -208,10 +208,10 @@ def test_a_planner_killed_after_any_step_buys_nothing_twice(world: World) -> Non
 @given(world=worlds())
 @UNHURRIED
 def test_the_same_demand_is_never_bought_twice(world: World) -> None:
-    """A plan made again right after the last one was carried out buys nothing more, and without memory for nobody anew.
+    """A plan made again right after the last one was carried out buys nothing more, and without memory for no pod anew.
 
-    A planner that has forgotten for whom it bought may give that to who comes first, and buy for the others. The
-    scheduler has tried all pods.
+    A planner that has forgotten for which pods it bought may give that to those that come first, and buy for the
+    others. The scheduler has tried all pods.
     """
     world.pods = {key: replace(pod, created=pod.created - TICK) for key, pod in world.pods.items()}
     for _ in range(8):

@@ -88,7 +88,7 @@ def test_a_gang_that_fits_on_prem_is_admitted_and_nothing_is_bought() -> None:
 
 
 def test_what_does_not_fit_on_prem_spills_over_and_the_gang_waits_as_a_whole() -> None:
-    """One worker has a machine on-prem, one does not: nobody is admitted until both have."""
+    """One worker has a machine on-prem, one does not: neither is admitted until both have."""
     decided = decide(a_cluster(pods=a_gang(pods=2, gpus=8), nodes=[an_on_prem_node("dgx-1")]))
     assert grown(decided) == {"local-gpu-a100-us-east-1a": 1}
     assert steps(decided, Admit) == []
@@ -97,7 +97,7 @@ def test_what_does_not_fit_on_prem_spills_over_and_the_gang_waits_as_a_whole() -
 
 
 def test_a_small_job_fills_the_machine_that_is_broken_into_already() -> None:
-    """The other one stays whole for those who need all of it."""
+    """The other one stays whole for those that need all of it."""
     nodes = [an_on_prem_node("dgx-1"), an_on_prem_node("dgx-2")]
     decided = decide(a_cluster(pods=[busy(nodes[1], 4), *a_gang(pods=1, gpus=4)], nodes=nodes))
     assert steps(decided, Admit)[0].placements == (("team/mnist-worker-0", "dgx-2"),)
@@ -146,7 +146,7 @@ def test_a_server_that_may_share_a_worker_s_machine_does() -> None:
     assert grown(decide(a_cluster(pods=[*workers[:2], server]))) == {"local-gpu-a100-us-east-1a": 2}
 
 
-def test_one_step_says_who_needs_it_and_why() -> None:
+def test_one_step_says_which_pods_need_it_and_why() -> None:
     """In words that a person understands, with absolute size and price."""
     decided = decide(a_cluster(pods=a_gang(pods=4, gpus=8), nodes=[an_on_prem_node("dgx-1")]))
     (step,) = steps(decided, Grow)
@@ -237,7 +237,7 @@ def test_what_was_asked_for_already_is_not_asked_for_again() -> None:
     ],
 )
 def test_a_node_that_is_not_quite_there_is_still_on_its_way(half_there: dict[str, Any]) -> None:
-    """Registered and not Ready, or its GPUs not offered yet: nothing more is bought, and nobody is admitted."""
+    """Registered and not Ready, or its GPUs not offered yet: nothing more is bought, and no pod is admitted."""
     group = a_group(joined=1)
     cluster = a_cluster(pods=a_gang(pods=1, gpus=8), nodes=nodes_of(group, **half_there), groups=[group])
     decided = decide(cluster)
@@ -253,7 +253,7 @@ def test_a_node_that_never_becomes_ready_is_given_up() -> None:
     assert grown(decided) == {group.name: 1}
 
 
-def test_nobody_counts_on_what_comes_for_another() -> None:
+def test_no_pod_counts_on_what_comes_for_another() -> None:
     """Two gangs, one machine on its way: the older one has it."""
     pods = [*a_gang("old", 1, gpus=8), *a_gang("new", 1, gpus=8, created=later(seconds=1))]
     decided = decide(a_cluster(pods=pods, groups=[a_group(desired=1)]))
@@ -270,7 +270,7 @@ def test_a_node_of_ours_that_is_cordoned_is_cheaper_than_a_new_one() -> None:
 
 
 def test_an_admitted_pod_holds_its_node_until_it_is_bound() -> None:
-    """Nobody more urgent is planned onto it in between."""
+    """Nothing more urgent is planned onto it in between."""
     admitted = replace(a_gang("first", 1, gpus=8)[0], gates=(), affinity=(selects(host="dgx-1"),))
     urgent = a_gang("urgent", 1, gpus=8, priority=100)
     decided = decide(a_cluster(pods=[admitted, *urgent], nodes=[an_on_prem_node("dgx-1")]))
@@ -516,7 +516,7 @@ def test_running_nodes_count_against_the_limits() -> None:
 
 
 def test_an_entry_that_is_switched_off_buys_nothing_and_gives_back_what_runs() -> None:
-    """By ``max: 0``: another one serves whom it can, who needs this one is told, and its idle nodes go."""
+    """By ``max: 0``: another one serves what it can, of what needs this one that is told, and its idle nodes go."""
     policy = a_policy(an_entry("gpu-a10g"), an_entry("gpu-a100", max=0))
     off, other = a_group("gpu-a100", maximum=0), a_group("gpu-a10g")
     decided = decide(a_cluster(pods=[a_pod("pod", gpus=4), a_pod("large", gpus=8)], groups=[off, other]), policy)
@@ -579,7 +579,7 @@ def test_a_pod_that_the_scheduler_will_bind_needs_no_word() -> None:
     assert (decided.steps, decided.waiting) == ((), ())
 
 
-def test_daemon_pods_are_nobody_s_reason_to_buy() -> None:
+def test_daemon_pods_are_no_reason_to_buy() -> None:
     """They come with their node."""
     assert decide(a_cluster(pods=[a_pod(gpus=1, is_daemon=True)])).steps == ()
 
@@ -623,7 +623,7 @@ def test_a_gang_goes_to_the_node_that_was_bought_for_it_though_another_has_joine
     assert [home.group for home in again.memory.assignments.values()] == [bought.name]
 
 
-def test_who_loses_a_place_moves_and_its_gang_stays_where_it_was_bought_for() -> None:
+def test_a_pod_that_loses_its_place_moves_and_its_gang_stays_where_it_was_bought_for() -> None:
     """All three would fit on the machine and one node: the other would then stand empty."""
     gang = a_gang("g", 3, gpus=4)
     coming, full = a_group("gpu-a10g", desired=2), a_group("gpu-a100", joined=1)
@@ -640,7 +640,7 @@ def test_who_loses_a_place_moves_and_its_gang_stays_where_it_was_bought_for() ->
 
 
 def test_what_was_meant_and_is_gone_is_forgotten() -> None:
-    """A refused purchase binds nobody."""
+    """A refused purchase binds no pod."""
     gang = a_gang("g", 1, gpus=4)
     first = decide(a_cluster(pods=gang))
     decided = decide(a_cluster(pods=gang, nodes=[an_on_prem_node()]), memory=replace(first.memory, orders={}))
@@ -674,7 +674,7 @@ def test_what_is_more_than_an_elastic_gang_needs_takes_no_node_of_another() -> N
     assert [key for key, home in again.memory.assignments.items() if home.group] == [small.key]
 
 
-def test_who_has_no_node_yet_buys_one_rather_than_take_a_dearer_one_of_another() -> None:
+def test_what_has_no_node_yet_buys_one_rather_than_take_a_dearer_one_of_another() -> None:
     """As after a purchase that failed, or a restart between two: the other would have to buy the dearer one again."""
     large, small = a_group("gpu-a100", desired=1), a_group("gpu-a10g")
     first, other = a_pod("first", gpus=4), a_pod("other", gpus=8, created=later(minutes=1))
@@ -697,7 +697,7 @@ NO_PLACE = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
 def test_pods_without_our_gate_are_nominated_for_the_node_that_was_bought_for_them() -> None:
-    """As soon as it has joined: the scheduler keeps its room for them, and spreads nobody else there."""
+    """As soon as it has joined: the scheduler keeps its room for them, and spreads no other there."""
     group = a_group("gpu-a10g", joined=1)
     (node,) = nodes_of(group, ready=False)
     pods = [a_pod(name, gpus=2, unschedulable_because=NO_PLACE) for name in ("a", "b")]
@@ -708,7 +708,7 @@ def test_pods_without_our_gate_are_nominated_for_the_node_that_was_bought_for_th
 
 
 def test_a_nomination_that_the_plan_has_left_is_taken_back() -> None:
-    """It would keep room from others; but not where the scheduler sends somebody away for the pod."""
+    """It would keep room from others; but not where the scheduler sends another away for the pod."""
     left = a_pod(gpus=8, nominated="dgx-1", unschedulable_because=NO_PLACE)
     nodes = [an_on_prem_node("dgx-1"), an_on_prem_node("dgx-2", gpus=0)]
     full = a_pod("full", gpus=4, node="dgx-1", phase="Running")
@@ -719,7 +719,7 @@ def test_a_nomination_that_the_plan_has_left_is_taken_back() -> None:
 
 
 def test_a_pod_that_the_scheduler_has_not_tried_is_not_nominated() -> None:
-    """It is bound at this moment, or refused; nor is there need to where everybody is behind our gate."""
+    """It is bound at this moment, or refused; nor is there need to where all are behind our gate."""
     nodes = [an_on_prem_node()]
     assert steps(decide(a_cluster(pods=[a_pod(gpus=1)], nodes=nodes)), Nominate) == []
     assert steps(decide(a_cluster(pods=a_gang(pods=2, gpus=1), nodes=nodes)), Nominate) == []
@@ -749,7 +749,7 @@ def test_where_others_may_take_its_room_a_gang_is_let_go_after_it_is_kept() -> N
     assert len(step.placements) == 2
 
 
-def test_a_gang_is_let_go_when_nobody_else_is_expected_on_its_node_any_more() -> None:
+def test_a_gang_is_admitted_when_no_other_is_expected_on_its_node_any_more() -> None:
     """The scheduler keeps room for a nomination that the plan has left, and tries a pod that it refused once no more.
 
     It looks again when something on a node changes, or after five minutes; a nomination that goes is no such thing.
@@ -764,7 +764,7 @@ def test_a_gang_is_let_go_when_nobody_else_is_expected_on_its_node_any_more() ->
 
 
 def test_nominations_are_moved_also_when_only_gangs_behind_our_gate_are_left() -> None:
-    """What was kept for them while others waited is in the way of those who are let go now."""
+    """What was kept for them while others waited is in the way of those that are admitted now."""
     group = a_group("gpu-a10g", joined=1)
     (coming,) = nodes_of(group, ready=False)
     moved = replace(a_gang("moved", 1, gpus=4, selector={"zone": "us-east-1a"})[0], nominated="dgx-01")

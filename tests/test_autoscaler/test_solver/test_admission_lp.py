@@ -1,4 +1,4 @@
-"""Who is served under limits: as many as there are nodes for, in order."""
+"""What is served under limits: as many as there are nodes for, in order."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_furthest_is_found_from_any_guess(many: int, start: int, most: int) 
 
 @settings(max_examples=examples(40))
 @given(shapes=shapes_of, nodes=st.integers(1, 30), gpus=st.integers(0, 20))
-def test_few_are_refuted_whom_a_plan_serves(shapes: list[Shape], nodes: int, gpus: int) -> None:
+def test_few_are_refuted_that_a_plan_serves(shapes: list[Shape], nodes: int, gpus: int) -> None:
     """The linear programs ask for less than whole nodes would; fillings that fit to a hair may be missed."""
     limits = [
         Limit({kind.name: 1.0 for kind in KINDS}, nodes),
@@ -89,12 +89,12 @@ def test_fillings_that_are_kept_hold_all_that_are_served(seed: int) -> None:
     ]
     limits = [Limit({kind.name: 1.0 for kind in KINDS}, 1_000)]
     asked = shapes[::2]
-    everybody, served = Cutting.of(shapes, KINDS, limits), Cutting.of(asked, KINDS, limits)
-    counts = np.zeros(len(everybody.rows), dtype=np.int64)
-    for row, numbers in enumerate(everybody.shape_of):
+    every_pod, served = Cutting.of(shapes, KINDS, limits), Cutting.of(asked, KINDS, limits)
+    counts = np.zeros(len(every_pod.rows), dtype=np.int64)
+    for row, numbers in enumerate(every_pod.shape_of):
         counts[row] = sum(shapes[one].count for one in numbers if not one % 2)
-    lp, known = AdmissionLp(everybody, watch=Watch(lambda: 0.0, 0.0, 1.0)), ColumnPool()
-    lp.explore(lambda many: everybody.problem.counts * many // 10, 10, in_time=lambda: True)
+    lp, known = AdmissionLp(every_pod, watch=Watch(lambda: 0.0, 0.0, 1.0)), ColumnPool()
+    lp.explore(lambda many: every_pod.problem.counts * many // 10, 10, in_time=lambda: True)
     lp.remember(counts, known, machines=frozenset())
     generation = Generation(served.problem, Watch(lambda: 0.0, 0.0, 1.0))
     served.recall(known, generation)
@@ -103,7 +103,7 @@ def test_fillings_that_are_kept_hold_all_that_are_served(seed: int) -> None:
 
 
 def test_what_was_refuted_is_told_by_prices() -> None:
-    """Who is worth as much as one for whom there is no node has none, either."""
+    """What is worth as much as one for which there is no node has none, either."""
     shapes = [Shape((3_000, 8_000, 1, 1), 50), Shape((1_000, 1_000, 0, 1), 10)]
     cutting = Cutting.of(shapes, KINDS, [Limit({"gpu": 1.0}, 3.0)])
     lp = AdmissionLp(cutting, watch=Watch(lambda: 0.0, 0.0, 1.0))
@@ -136,14 +136,14 @@ def test_as_many_as_there_are_nodes_for_are_served(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [0.001, 0.1])
 def test_however_little_is_searched_a_plan_keeps_the_limits(tmp_path: Path, seconds: float) -> None:
-    """And serves somebody; who waits is told the limit."""
+    """And serves some; what waits is told the limit."""
     plan = planned(tmp_path, table(many_sizes()), policy=policy("nodes: 60"), seconds=seconds)
     assert 0 < len(plan.nodes) <= 60
     assert len(plan.placements) + len(plan.waiting) == 1_500
     assert all(one.reason.endswith("but limits.nodes 60 leaves 0") for one in plan.waiting)
 
 
-def test_where_nothing_may_be_bought_nobody_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_may_be_bought_no_gang_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is told that the limits are reached."""
     monkeypatch.setattr(AdmissionLp, "refutation", lambda *_: pytest.fail("asked about what may not be bought"))
     plan = planned(tmp_path, table(many_sizes()), policy=policy("nodes: 0"))
@@ -164,10 +164,10 @@ def table(sizes: Sequence[tuple[int, int]]) -> str:
 
 @settings(deadline=None)
 @given(data=st.data())
-def test_of_a_few_exactly_those_are_served_who_can_be(
+def test_of_a_few_exactly_those_are_served_that_can_be(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Each in turn, if there are nodes for all who were taken before and for it."""
+    """Each in turn, if there are nodes for all that were taken before and for it."""
     sizes = data.draw(
         st.lists(
             st.tuples(st.sampled_from((1_000, 7_000, 20_000, 40_000)), st.just(1_024), st.sampled_from((0, 0, 1, 3))),

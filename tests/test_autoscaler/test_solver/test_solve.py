@@ -61,7 +61,7 @@ WHO_LOSES_THE_RACE = (
     [Shape((0, 1, 1, 1), 1), Shape((0, 1, 2, 1), 1), Shape((0, 3, 0, 1), 1)],
     [Kind("k0", (2, 2, 0, 2), 0.25), Kind("k1", (2, 3, 2, 2), 0.25, 1), Kind("big", (12, 12, 4, 8), 6.0)],
 )
-"""Three would be cheapest on the one node of a kind; the two who do not get it were once left without any."""
+"""Three would be cheapest on the one node of a kind; the two that do not get it were once left without any."""
 
 
 @settings(deadline=None, max_examples=examples(25))
@@ -85,7 +85,7 @@ def test_no_plan_is_cheaper_than_the_bound_and_none_found_is_cheaper_than_the_be
     sizes=st.lists(st.tuples(st.integers(4, 9), st.integers(4, 9), st.integers(0, 1)), min_size=5, max_size=9),
     rooms=st.lists(st.tuples(st.integers(7, 12), st.integers(7, 12), st.integers(0, 2)), min_size=5, max_size=9),
 )
-def test_nobody_is_left_while_a_node_that_holds_it_is_not_used(sizes: list[Vector], rooms: list[Vector]) -> None:
+def test_no_pod_is_left_while_a_node_that_holds_it_is_not_used(sizes: list[Vector], rooms: list[Vector]) -> None:
     """Where many want the few nodes of each kind; what shrinks onto a smaller node makes room for the next."""
     shapes = [Shape((*size, 1), 1) for size in sizes]
     kinds = [Kind(f"k{number}", (*room, 2), number % 3 + number / 8, 1) for number, room in enumerate(rooms)]
@@ -160,7 +160,7 @@ def test_pods_that_cost_nothing_beside_others_have_a_place_beside_them() -> None
 
 
 def test_a_kind_in_short_supply_does_not_hide_the_next() -> None:
-    """Who finds no node of the cheapest kind gets one of the next; nobody is left while there are any."""
+    """What finds no node of the cheapest kind gets one of the next; none is left while there are any."""
     kinds = [Kind("few", (4, 4, 4, 9), 1.0, 1), Kind("some", (4, 4, 4, 9), 2.0, 2), Kind("many", (8, 8, 8, 9), 9.0, 5)]
     answer = cheapest([Shape((4, 4, 4, 1), 7)], kinds)
     assert not any(answer.left)

@@ -1,4 +1,4 @@
-"""Who was left out of a plan and finds room in it all the same; and that there is none for those who wait."""
+"""What was left out of a plan and finds room in it all the same; and that there is none for what waits."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ LEFT_OUT = Case(
 @given(case=cases, seconds=st.sampled_from((0.1, 1.0)))
 @example(case=LEFT_OUT, seconds=1.0)
 @example(case=LEFT_OUT, seconds=0.1)
-def test_for_nobody_who_waits_there_is_room(
+def test_for_no_gang_that_waits_there_is_room(
     case: Case, seconds: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Neither beside others nor on one more node within the limits, which are kept; however little is searched."""
@@ -188,7 +188,7 @@ def test_machines_are_filled_before_anything_is_bought_and_those_with_gpus_last_
     assert homes == {"cpu": "without", "gpu": "with", "more": "gpu-us-east-1a-1"}
 
 
-def test_nobody_joins_those_that_keep_it_off_their_node(tmp_path: Path) -> None:
+def test_no_pod_joins_those_that_keep_it_off_their_node(tmp_path: Path) -> None:
     """Of those that keep their like off their node one is on the machine and one on the node; others go beside them."""
     pods = [_pod(f"alone-{one}", "lonely", cpu="2") for one in range(3)]
     pods += [_pod(f"other-{one}", "sociable", cpu="7") for one in range(9)]
@@ -197,7 +197,7 @@ def test_nobody_joins_those_that_keep_it_off_their_node(tmp_path: Path) -> None:
     assert {homes["alone-0"], homes["alone-1"]} == {"home", "gpu-us-east-1a-1"}
 
 
-def test_who_has_a_place_keeps_others_off_his_node_too(tmp_path: Path) -> None:
+def test_what_has_a_place_keeps_others_off_its_node_too(tmp_path: Path) -> None:
     """A hundred and twenty pods that keep their like off their nodes, and fifty nodes; others go beside them."""
     policy = GPU_ONLY.replace("max: 1", "max: 50")
     pods = [_pod(f"alone-{one}", "lonely", cpu="2") for one in range(120)]
@@ -208,7 +208,7 @@ def test_who_has_a_place_keeps_others_off_his_node_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("many", [20, 200])
-def test_a_spread_over_zones_holds_among_those_who_are_served(tmp_path: Path, many: int) -> None:
+def test_a_spread_over_zones_holds_among_those_that_are_served(tmp_path: Path, many: int) -> None:
     """Two nodes are to be had in one of the zones: in the other no more than three pods would be bound."""
     groups = "".join(
         f"  - {{name: {zone}, instance_type: g.one, zones: [us-east-1{zone}], max: {most}}}\n"

@@ -1,4 +1,4 @@
-"""Whose turn it is: what was bought for a gang stays its own, unless who is of higher priority has nothing else."""
+"""The order of gangs: what was bought for one stays its own, unless one of higher priority has nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def planned(*gangs: tuple[Pod, ...], assignments: tuple[Pod, ...] = ()) -> tuple
     return decided, {said.pod.split("/")[1].split("-")[0]: said.because for said in decided.waiting}
 
 
-def test_who_was_refused_takes_nothing_that_was_bought_for_others() -> None:
+def test_what_was_refused_takes_nothing_that_was_bought_for_others() -> None:
     """Though it is older, and would have been served first; without memory it is."""
     early = a_gang("early", pods=1, gpus=8)
     late = a_gang("late", pods=2, gpus=4, created=later(seconds=1))
@@ -36,7 +36,7 @@ def test_who_was_refused_takes_nothing_that_was_bought_for_others() -> None:
     assert told["early"].startswith("its node is on its way")
 
 
-def test_who_is_of_higher_priority_takes_it_where_nothing_else_is_to_be_had() -> None:
+def test_what_is_of_higher_priority_takes_it_where_nothing_else_is_to_be_had() -> None:
     """The money is spent on what matters most."""
     urgent = a_gang("urgent", pods=1, gpus=8, priority=10, created=later(seconds=5))
     late = a_gang("late", pods=2, gpus=4)
@@ -45,7 +45,7 @@ def test_who_is_of_higher_priority_takes_it_where_nothing_else_is_to_be_had() ->
     assert "limits.nodes" in told["late"]
 
 
-def test_nobody_loses_a_place_to_who_has_none_anywhere() -> None:
+def test_no_gang_loses_a_place_to_one_that_has_none_anywhere() -> None:
     """Of higher priority, but too large for any machine."""
     giant = a_gang("giant", pods=1, gpus=64, priority=10)
     late = a_gang("late", pods=2, gpus=4)
@@ -74,8 +74,8 @@ def test_a_gang_does_not_become_whole_with_what_was_bought_for_others() -> None:
 
 
 @pytest.mark.parametrize("rivals", [0, 1])
-def test_who_waits_for_room_that_others_have_taken_is_bought_for_at_once(rivals: int) -> None:
-    """Four of our GPUs are free and four more in half a minute: unless somebody takes one of them now."""
+def test_what_waits_for_room_that_others_have_taken_is_bought_for_at_once(rivals: int) -> None:
+    """Four of our GPUs are free and four more in half a minute: unless another takes one of them now."""
     busy = a_pod("busy", gpus=4, node="dgx-01", phase="Running", started=later(), duration=timedelta(seconds=30))
     patient = a_gang("patient", pods=1, gpus=8, patience=timedelta(hours=1))
     rival = a_gang("rival", pods=rivals, gpus=1, created=later(seconds=1))

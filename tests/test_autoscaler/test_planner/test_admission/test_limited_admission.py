@@ -34,7 +34,7 @@ def bought(decided: Plan) -> int:
     return sum(step.by for step in decided.steps if isinstance(step, Grow))
 
 
-def test_the_first_are_served_and_one_that_is_too_large_keeps_nobody_back() -> None:
+def test_the_first_are_served_and_one_that_is_too_large_keeps_none_back() -> None:
     """Of twelve GPUs the first gang takes four, the second wants sixteen and waits, the others take the rest."""
     pods = [*a_gang("a", 2, gpus=2), *a_gang("b", 2, gpus=8), *a_gang("c", 4, gpus=2), *a_gang("d", 1, gpus=1)]
     served = {key.split("/")[1].split("-")[0] for key in decide(*pods, gpus=12).memory.assignments}

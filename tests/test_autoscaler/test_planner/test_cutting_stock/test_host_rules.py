@@ -66,7 +66,7 @@ def apart(key: str = HOSTNAME, *namespaces: str) -> tuple[PodTerm, ...]:
     return (PodTerm(key, WEB, frozenset(namespaces or ("team",))),)
 
 
-def test_pods_that_nobody_minds_are_free() -> None:
+def test_pods_that_none_minds_are_free() -> None:
     """What is by zone is none of a host's business."""
     spread = (Spread(ZONE, 1, WEB),)
     rules, stances = shaped(a_pod(labels={"app": "web"}), a_pod(apart_from=apart(ZONE)), a_pod(spread=spread))
@@ -74,8 +74,8 @@ def test_pods_that_nobody_minds_are_free() -> None:
     assert (rules.exclusive, len(rules.stances)) == ((), 1)
 
 
-def test_whom_anti_affinity_means() -> None:
-    """Pods with the labels, in the namespaces that it names: who has it repels, who is meant knows."""
+def test_which_pods_anti_affinity_means() -> None:
+    """Pods with the labels, in the namespaces that it names: what has it repels, what is meant knows."""
     web = {"app": "web"}
     _, (alone, meant, other, elsewhere, itself) = shaped(
         a_pod(apart_from=apart()),
@@ -91,7 +91,7 @@ def test_whom_anti_affinity_means() -> None:
     assert itself == Stance(frozenset({key}), frozenset({key}))
 
 
-def test_whom_a_spread_counts() -> None:
+def test_which_pods_a_spread_counts() -> None:
     """Pods of its own namespace alone; it counts itself only where it has the label."""
     web, spread = {"app": "web"}, (Spread(HOSTNAME, 2, WEB),)
     _, (even, counted, uncounted, elsewhere) = shaped(

@@ -98,7 +98,7 @@ def test_machines_that_we_own_are_filled_first() -> None:
 
 
 def test_a_plan_right_after_a_purchase_buys_nothing_more() -> None:
-    """What was bought for whom is remembered, though all were bought for together."""
+    """What was bought for which gang is remembered, though all were bought for together."""
     cluster = a_cluster(pods=[a_pod(f"p{number}", gpus=1 + number % 4) for number in range(12)])
     first = decide(cluster)
     to = {step.group: step.to for step in first.steps if isinstance(step, Grow)}

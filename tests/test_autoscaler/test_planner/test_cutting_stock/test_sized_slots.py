@@ -1,4 +1,4 @@
-"""Seats for pods of many sizes: nobody twice, no node over-committed, large pods beside small ones."""
+"""Seats for pods of many sizes: no pod twice, no node over-committed, large pods beside small ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, 
 
 @settings(deadline=None, max_examples=examples(80))
 @given(sizes=SIZES, rooms=st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), max_size=8), data=st.data())
-def test_nobody_sits_twice_and_no_node_is_over_committed(
+def test_no_pod_is_seated_twice_and_no_node_is_over_committed(
     sizes: list[tuple[int, int]], rooms: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     """Whatever was planned, also where it was planned badly."""
@@ -34,7 +34,7 @@ def test_nobody_sits_twice_and_no_node_is_over_committed(
 
 
 def test_a_large_pod_sits_beside_a_small_one() -> None:
-    """Two to a node, each node as large as two of the middle: nobody is left."""
+    """Two to a node, each node as large as two of the middle: none is left."""
     sizes = np.array([(size, 1, 0, 1) for size in range(10, 31)])
     nodes = [((40, 10), [(0, 2)])] * 10 + [((40, 10), [(0, 1)])]
     seats = SizedSlots(sizes, range(21)).seat(nodes, [list(range(21))], [Middle(20, 1)])

@@ -15,7 +15,7 @@ STANCES = [FREE, EVEN, COUNTED, OTHER_EVEN, ALONE]
 
 
 def test_without_rules_pods_are_seated_in_order() -> None:
-    """Those that are left come last; a place that nobody is left for stays empty."""
+    """Those that are left come last; a place that no pod is left for stays empty."""
     rows = [[0, 2, 4, 6], [1, 3, 5]]
     wanted = [[(0, 2), (1, 1)], [(1, 1)], [(0, 1)]]
     expected = [[0, 2, 1], [3], [4]]
@@ -27,7 +27,7 @@ def test_without_rules_pods_are_seated_in_order() -> None:
 
 
 def test_pods_of_one_spread_are_seated_apart_and_others_beside_them() -> None:
-    """Each node gets one of the four that count each other, and is filled with those that nobody counts."""
+    """Each node gets one of the four that count each other, and is filled with those that none counts."""
     nodes, _, left = seat([[(0, 3)]] * 4, [list(range(12))], stances=[FREE, EVEN], number=[1] * 4 + [0] * 8)
     assert nodes == [[0, 4, 5], [1, 6, 7], [2, 8, 9], [3, 10, 11]]
     assert left == []
@@ -40,18 +40,18 @@ def test_the_spread_that_most_pods_have_goes_first() -> None:
     assert (nodes, left) == ([[1], [2]], [0, 3])
     assert [one.counts for one in companies] == [{1: 1}, {1: 1}]
     nodes, _, left = seat([[(0, 2)]], [[0, 1, 2, 3]], stances=STANCES, number=number)
-    assert (nodes, left) == ([[1, 3]], [0, 2])  # then one that nobody counts, before one of another spread
+    assert (nodes, left) == ([[1, 3]], [0, 2])  # then one that none counts, before one of another spread
     nodes, _, left = seat([[(0, 1), (1, 1)]], [[0, 1], [2, 3, 4]], stances=STANCES, number=[3, 1, 1, 1, 1])
     assert (nodes, left) == ([[0, 2]], [1, 3, 4])  # a row of which all have one spread has no choice
 
 
-def test_who_keeps_others_away_is_seated_before_those_that_nobody_minds() -> None:
+def test_what_keeps_others_away_is_seated_before_those_that_none_minds() -> None:
     """Of these there are more, and each node has room for one of either."""
     nodes, _, left = seat([[(0, 2)]] * 2, [list(range(6))], stances=STANCES, number=[0, 0, 0, 0, 4, 4])
     assert (nodes, left) == ([[4, 0], [5, 1]], [2, 3])
 
 
-def test_whoever_is_seated_is_admitted_and_nobody_is_left_who_would_be() -> None:
+def test_whatever_is_seated_is_admitted_and_none_is_left_that_would_be() -> None:
     """Any pods, any nodes: each once, no more than planned of each row, in company that admits it."""
     dice = Random(11)  # noqa: S311 - the same pods every time
     some_left = 0

@@ -39,7 +39,7 @@ def test_no_zone_matters_where_no_rule_counts_by_zone() -> None:
 
 
 def test_pods_that_are_counted_are_spread_and_others_go_where_fewest_go() -> None:
-    """Those nobody counts even out what is asked of each zone."""
+    """Those that none counts even out what is asked of each zone."""
     zones, market = in_zones(even := a_pod("even", **EVEN), plain := a_pod("plain"))
     shape, other = market.snapshot.shape(even), market.snapshot.shape(plain)
     assert [zones.assign(shape) for _ in range(4)] == [A, B, C, A]
@@ -49,7 +49,7 @@ def test_pods_that_are_counted_are_spread_and_others_go_where_fewest_go() -> Non
 
 
 def test_of_zones_with_as_many_of_its_like_the_one_with_least_load_is_taken() -> None:
-    """Two that nobody counts went to the first two."""
+    """Two that none counts went to the first two."""
     zones, market = in_zones(even := a_pod("even", **EVEN), plain := a_pod("plain"))
     assert [zones.assign(market.snapshot.shape(plain)) for _ in range(2)] == [A, B]
     assert zones.assign(market.snapshot.shape(even)) == C

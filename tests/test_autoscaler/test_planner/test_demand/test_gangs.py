@@ -1,4 +1,4 @@
-"""Pods -> gangs: who belongs together, who is missing, who runs already."""
+"""Pods -> gangs: which belong together, which are missing, which run already."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_gang_whose_size_is_not_said_is_what_is_seen() -> None:
     assert (gang.missing, gang.minimum) == (0, 3)
 
 
-def test_a_gang_that_runs_misses_nobody() -> None:
+def test_a_gang_that_runs_misses_no_pod() -> None:
     """A member that was made anew is placed alone, next to those that run."""
     first, second, third = a_gang(pods=3)
     running = [replace(pod, node="dgx-1", phase="Running") for pod in (first, second)]

@@ -50,8 +50,8 @@ def test_pods_of_the_namespaces_that_are_meant_are_kept_away_from() -> None:
     assert "must be apart from" in decided.waiting[0].because
 
 
-def test_a_pod_that_runs_keeps_those_away_whom_it_means() -> None:
-    """By the labels of their namespace; while these are not known, it is taken to mean everybody who waits."""
+def test_a_pod_that_runs_keeps_those_away_that_it_means() -> None:
+    """By the labels of their namespace; while these are not known, it is taken to mean every pod that waits."""
     keeper = a_pod("k", namespace="system", apart_from=(apart(),), gpus=1, node="dgx-1", phase="Running")
     nodes = [an_on_prem_node("dgx-1"), an_on_prem_node("dgx-2")]
     full = a_pod("f", gpus=4, node="dgx-2", phase="Running")

@@ -107,7 +107,7 @@ def test_one_node_may_always_be_drained_and_an_edit_lets_more() -> None:
 
 
 def test_idle_nodes_of_a_finished_job_go_together() -> None:
-    """Nobody is harmed: no share holds them back."""
+    """No pod is harmed: no share holds them back."""
     group = a_group(joined=MANY)
     nodes = nodes_of(group, **OURS)
     done = plan(a_cluster(nodes=nodes, groups=[group], seen_at=later(hours=1)), braked(0), Memory())

@@ -134,7 +134,7 @@ def test_on_prem_machines_are_never_cordoned() -> None:
     assert decide(a_cluster(nodes=[an_on_prem_node()])).steps == ()
 
 
-def test_an_ec2_node_of_nobody_s_group_is_left_alone() -> None:
+def test_an_ec2_node_of_no_group_is_left_alone() -> None:
     """A control plane, or somebody's own."""
     _, node = one_node()
     assert decide(a_cluster(nodes=[node], groups=[])).steps == ()

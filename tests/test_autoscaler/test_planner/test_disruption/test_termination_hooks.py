@@ -49,7 +49,7 @@ def test_a_job_there_is_left_to_end() -> None:
     assert decide(group, nodes=(node,), pods=(a_pod("p", node=node.name, phase="Running"),)) == ()
 
 
-def test_an_empty_closed_node_is_let_go_whoever_closed_it() -> None:
+def test_an_empty_closed_node_is_released_whoever_closed_it() -> None:
     """Its instance is being ended already."""
     for marks in (OURS, {"cordoned": True, "cordoned_by": ""}):
         group, node = held(**marks)

@@ -68,7 +68,7 @@ def test_room_that_one_gives_away_serves_another() -> None:
 
 
 def test_pods_behind_our_gate_stay_where_they_are_planned() -> None:
-    """They are pinned: nobody puts them elsewhere."""
+    """They are pinned: nothing puts them elsewhere."""
     (gated,) = a_gang("gated", pods=1, tolerations=(TOLERATES_GPU,))
     place = bought("cpu", "c")
     pods = [gated, a_pod("big", gpus=8)]
@@ -99,7 +99,7 @@ def test_a_pod_whose_node_is_on_its_way_is_planned_on_one_that_has_joined() -> N
     assert Resources.total((pod.requests, gpu.requests)).fits_in(node.allocatable)
 
 
-def test_who_was_refused_is_asked_again_when_less_is_bought() -> None:
+def test_what_was_refused_is_asked_again_when_less_is_bought() -> None:
     """The limit of two nodes has room again when one of them need not be bought: at once, not in the next plan."""
     small = a_pod("small", cpu=4, tolerations=(TOLERATES_GPU,), unschedulable_because=NO_PLACE)
     elastic = a_gang("elastic", pods=2, gpus=8, minimum=1, created=later(seconds=1))

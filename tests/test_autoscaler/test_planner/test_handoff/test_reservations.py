@@ -62,7 +62,7 @@ def steps(decided: Plan, kind: type[T]) -> list[T]:
 
 
 def test_pods_are_let_onto_the_node_that_is_reserved_for_them_and_not_nominated() -> None:
-    """When it is ready: nobody else can take their room."""
+    """When it is ready: no other pod can take their room."""
     pods = [loose("a", gpus=2), loose("b", gpus=2)]
     decided = decide(a_cluster(pods=pods, nodes=[NEW], groups=[GROUP]))
     assert [step.placements for step in steps(decided, Reserve)] == [(("team/a", NEW.name), ("team/b", NEW.name))]
@@ -87,7 +87,7 @@ def test_a_taint_that_keeps_no_pod_off_is_not_taken_for_the_reservation() -> Non
 
 
 def test_pods_spread_evenly_stay_where_they_were_let_in_whatever_the_others_do() -> None:
-    """One at a time they are uneven; all together they are not, and whoever moved them would go on for ever."""
+    """One at a time they are uneven; all together they are not, and to move them would go on for ever."""
     even = Spread(words.ZONE, max_skew=1, selector=selects(job="j"))
     group = a_group("gpu-a10g", "us-east-1b", joined=1)
     (other,) = nodes_of(group)
@@ -101,7 +101,7 @@ def test_pods_spread_evenly_stay_where_they_were_let_in_whatever_the_others_do()
 
 
 def test_a_pod_that_was_let_in_where_there_is_no_room_any_more_is_planned_anew() -> None:
-    """Somebody who tolerates everything came first."""
+    """A pod that tolerates everything came first."""
     everything = (Toleration(operator="Exists"),)
     thief = loose("thief", gpus=4, node=OURS.name, phase="Running", tolerations=everything)
     decided = decide(a_cluster(pods=[thief, let_in(loose())], nodes=[OURS], groups=[GROUP]))
@@ -109,7 +109,7 @@ def test_a_pod_that_was_let_in_where_there_is_no_room_any_more_is_planned_anew()
 
 
 def test_a_gang_behind_our_gate_is_let_in_before_its_gate_is_lifted() -> None:
-    """With nobody nominated, though a pod without the gate waits as well."""
+    """With no pod nominated, though a pod without the gate waits as well."""
     gang = a_gang("g", 2, gpus=1)
     decided = decide(a_cluster(pods=[*gang, loose()], nodes=[NEW], groups=[GROUP]))
     kinds = [type(step) for step in decided.steps]
@@ -163,12 +163,12 @@ def test_a_pod_whose_node_is_on_its_way_is_not_sent_to_what_is_left_over_on_a_re
 
 
 def test_a_node_is_opened_when_those_that_it_was_reserved_for_are_there() -> None:
-    """Or nobody is expected at all."""
+    """Or no pod is expected at all."""
     there = let_in(loose(node=OURS.name, phase="Running"))
     decided = decide(a_cluster(pods=[there], nodes=[OURS], groups=[GROUP]))
     assert [step.nodes for step in steps(decided, Unreserve)] == [(OURS.name,)]
-    nobody = decide(a_cluster(nodes=[NEW], groups=[GROUP]))
-    assert [step.nodes for step in steps(nobody, Unreserve)] == [(NEW.name,)]
+    empty = decide(a_cluster(nodes=[NEW], groups=[GROUP]))
+    assert [step.nodes for step in steps(empty, Unreserve)] == [(NEW.name,)]
 
 
 def test_a_node_stays_reserved_while_a_pod_without_our_gate_waits_for_another_and_would_fit() -> None:
@@ -254,7 +254,7 @@ def test_a_plan_of_which_a_part_must_wait_buys_nothing() -> None:
 
 
 def test_a_pod_that_fits_nowhere_is_bought_for_at_once() -> None:
-    """Nobody needs to have tried it."""
+    """The scheduler need not have tried it."""
     pods = [not_tried_yet("a", gpus=8)]
     cluster = a_cluster(pods=pods, nodes=[an_on_prem_node(gpus=4)], groups=[a_group("gpu-a100")])
     assert len(steps(decide(cluster), Grow)) == 1

@@ -134,7 +134,7 @@ def state(market: Market) -> tuple[Any, ...]:
 
 
 def test_nodes_at_hand_are_opened_first_then_bought_and_all_is_taken_back() -> None:
-    """The readiest first, those that somebody was planned on last."""
+    """The readiest first, those that a pod was planned on last."""
     places = [fresh("coming", GROUP, COMING_TIER), fresh("kept", GROUP), fresh("b", GROUP), fresh("a", GROUP)]
     offered = a_market([], [replace(GROUP, maximum=2)], places, nodes=9, usd=3.0).offerings
     market = Market(Snapshot(places, (), ()), offered, Ceilings(nodes=9, usd=3.0), kept={"kept"})
@@ -162,8 +162,8 @@ def test_a_node_that_does_not_suit_is_not_opened() -> None:
     assert state(market) == before
 
 
-def test_who_may_not_buy_takes_no_node_that_is_spoken_for() -> None:
-    """Nor is anything bought; who wants a new one gets none at hand."""
+def test_what_may_not_be_bought_for_takes_no_node_of_another() -> None:
+    """Nor is anything bought; what wants a new one gets none at hand."""
     places = [fresh("coming", GROUP, COMING_TIER), fresh("kept", GROUP), fresh("idle", GROUP)]
     offered = a_market([], [GROUP]).offerings
     market = Market(Snapshot(places, (), ()), offered, Ceilings(), kept={"kept"})

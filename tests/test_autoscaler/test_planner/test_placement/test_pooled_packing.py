@@ -70,7 +70,7 @@ def gangs_of(draw: st.DrawFn) -> list[tuple[Pod, ...]]:
 def test_no_gang_is_lost_and_no_limit_broken(
     gangs: list[tuple[Pod, ...]], free: list[int], nodes: int | None, dollars: float | None
 ) -> None:
-    """Whoever had a place one by one has one; pods are placed once, on nodes with room; nobody pays more."""
+    """Gangs that had a place one by one have one; pods are placed once, on nodes with room; none pays more."""
     homes = [an_on_prem_node(f"dgx-{number}", gpus=gpus, cpu=16, taints=()) for number, gpus in enumerate(free)]
     places = [Place(one.name, one.labels, (), dict(one.allocatable), 0, node=one) for one in homes]
     limits = {"nodes": nodes, "usd": dollars}
@@ -120,7 +120,7 @@ def test_nodes_are_bought_that_let_the_pods_in() -> None:
     }
 
 
-def test_what_is_idle_is_used_first_and_each_node_is_paid_by_who_sits_there_first() -> None:
+def test_what_is_idle_is_used_first_and_each_node_is_paid_by_the_gang_of_its_first_pod() -> None:
     """Of nine gangs of a GPU one has a machine of ours, the others share one large node."""
     gangs = [a_gang(f"g{number}", 1, gpus=1, cpu=5) for number in range(9)]
     home = an_on_prem_node("dgx-1", gpus=1, cpu=5, taints=())

@@ -305,7 +305,7 @@ def test_by_which_labels_pods_are_counted(
 
 
 def test_a_rule_of_a_pod_that_is_there_counts_by_its_label() -> None:
-    """Also where no newcomer has one; and one of another namespace means nobody."""
+    """Also where no newcomer has one; and one of another namespace means no pod."""
     there = a_pod("there", node="n0", phase="Running", **keeps_off(ZONE))
     snapshot, (web, plain) = a_scene(a_pod("web", **IS_WEB), a_pod(), residents=[there])
     assert (snapshot.counts_by(ZONE), snapshot.counts_by(HOSTNAME)) == (True, False)
@@ -362,7 +362,7 @@ def test_a_new_node_is_judged_by_itself() -> None:
 
 
 def test_a_node_takes_its_first_pod_when_it_is_opened_and_closes_with_it() -> None:
-    """A fresh one is found by nobody; what was put first opens it, and taking that back closes it."""
+    """A fresh one is not found; what was put first opens it, and taking that back closes it."""
     snapshot, (shape,) = a_scene(a_pod(cpu=1))
     mark = snapshot.mark()
     fresh = a_place("fresh", "a", standing=False, tier=-1)

@@ -215,7 +215,7 @@ def test_a_new_node_belongs_to_its_group_before_aws_lists_its_instance(past: tim
     ],
 )
 def test_pods_can_be_bound_to_what_has_joined(joined: int, node: dict[str, Any], ready: bool, has: bool) -> None:  # noqa: FBT001
-    """Its kubelet is ready, nobody closed it, and its devices have registered."""
+    """Its kubelet is ready, it is not closed, and its devices have registered."""
     group = a_group("gpu-a10g", joined=joined)
     found = place(nodes_of(group, **node)[0], group)
     assert (node_places.is_ready(found), node_places.has_joined(found)) == (ready, has)
@@ -245,7 +245,7 @@ def test_a_notice_holds_for_a_while_after_it_should_have_come_true(
 
 
 def test_a_node_whose_instance_is_gone_is_a_ghost() -> None:
-    """One of ours that is not ready, and whose instance no group has; not one that serves, or that is nobody's."""
+    """One of ours that is not ready, and whose instance no group has; not one that serves, or that is not ours."""
     group = a_group("cpu", joined=1)
     (node,) = nodes_of(group, created=NOW - timedelta(days=1), ready=False)
     none = replace(group, instances=(), desired=0)

@@ -1,4 +1,4 @@
-"""When machines that we own are expected to have room, and who waits for them."""
+"""When machines that we own are expected to have room, and which gangs wait for them."""
 
 from __future__ import annotations
 
@@ -247,14 +247,14 @@ def test_a_job_waits_for_a_machine_that_is_expected_to_become_free() -> None:
         "little to save",
     ],
 )
-def test_for_what_is_not_expected_in_time_nobody_waits(pods: tuple[Pod, ...], waiting: dict[str, Any]) -> None:
+def test_for_what_is_not_expected_in_time_no_pod_waits(pods: tuple[Pod, ...], waiting: dict[str, Any]) -> None:
     """It is bought at once."""
     assert buys(decide(*pods, **waiting)) == 1
 
 
 @pytest.mark.parametrize(("minutes", "ahead"), [(20, 10), (80, 40)])
 def test_what_is_overdue_is_expected_to_take_half_as_long_again(minutes: float, ahead: float) -> None:
-    """It was to run five minutes; nobody knows better than how long it has run."""
+    """It was to run five minutes; nothing is known better than how long it has run."""
     late = replace(running(timedelta(minutes=5)), started=later(minutes=-minutes))
     decided = decide(late, *a_gang(pods=1, gpus=8))
     assert (buys(decided), decided.wake_at == later(minutes=ahead)) == ((0, True) if ahead < 30 else (1, False))
@@ -273,7 +273,7 @@ def test_for_what_is_patient_for_ever_nothing_is_bought(runs: Pod | None) -> Non
     assert [step.gang for step in plan(there, a_policy(), Memory()).steps if isinstance(step, Admit)] == ["team/mnist"]
 
 
-def test_without_machines_of_our_own_nobody_waits() -> None:
+def test_without_machines_of_our_own_no_pod_waits() -> None:
     """There is nothing to expect."""
     policy = a_policy().model_copy(update={"waiting": WaitingPolicy(patience=timedelta(minutes=30))})
     assert buys(plan(a_cluster(pods=a_gang(pods=1, gpus=8)), policy, Memory())) == 1
@@ -287,7 +287,7 @@ def test_two_jobs_do_not_wait_for_one_machine() -> None:
     assert buys(decide(running(timedelta(minutes=10)), *short, *second)) == 0
 
 
-def test_who_waits_leaves_free_room_to_others() -> None:
+def test_what_waits_leaves_free_room_to_others() -> None:
     """A small job behind it goes on at once."""
     node = an_on_prem_node("dgx-02", gpus=4)
     policy = a_policy().model_copy(update={"waiting": WaitingPolicy(patience=timedelta(minutes=30))})
@@ -299,7 +299,7 @@ def test_who_waits_leaves_free_room_to_others() -> None:
 
 
 @pytest.mark.parametrize("remembers", [True, False])
-def test_who_waits_takes_no_node_that_was_bought_for_another(*, remembers: bool) -> None:
+def test_what_waits_takes_no_node_that_was_bought_for_another(*, remembers: bool) -> None:
     """The other would have to buy again; that the node costs nothing more is no reason to take it."""
     policy = a_policy()
     patient = a_gang("patient", 1, gpus=8, patience=timedelta(minutes=30))

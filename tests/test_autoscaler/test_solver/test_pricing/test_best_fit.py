@@ -1,4 +1,4 @@
-"""Best-fit decreasing: everybody whom a kind holds has a place on it, and a plan costs no more than by that alone."""
+"""Best-fit decreasing: every pod that a kind holds has a place on it, and a plan costs no more than by that alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ shapes_of = st.lists(
 
 
 @given(shapes=shapes_of)
-def test_everybody_whom_a_kind_holds_has_a_place(shapes: list[Shape]) -> None:
+def test_every_pod_that_a_kind_holds_has_a_place(shapes: list[Shape]) -> None:
     """On nodes that hold no more than they have room for."""
     problem = Cutting.of(shapes, KINDS, ()).problem
     for kind in promising(problem, np.ones(len(problem.counts)), many=9):
@@ -47,7 +47,7 @@ def test_the_largest_come_first_each_where_least_is_left_over() -> None:
 
 
 def test_kinds_that_hold_most_for_their_price_are_tried_first() -> None:
-    """A kind that holds nobody is not tried at all."""
+    """A kind that holds no pod is not tried at all."""
     shapes = [Shape((1_000, 4_000, 0, 1), 40)]
     kinds = [Kind("dear", (8_000, 32_000, 0, 30), 1.0), Kind("cheap", (32_000, 128_000, 0, 60), 3.0)]
     cutting = Cutting.of(shapes, [*kinds, Kind("tiny", (500, 500, 0, 9), 0.01)], ())
@@ -69,8 +69,8 @@ def test_hardly_any_time_is_enough_for_a_plan_that_is_as_good_as_packing_alone()
         for one in range(60)
     ]
     problem = Cutting.of(shapes, kinds, ()).problem
-    everybody = np.nonzero(problem.holds.all(axis=0))[0].tolist()
-    alone = min(len(packed(problem, kind)) * problem.usd[kind] for kind in everybody)
+    for_all = np.nonzero(problem.holds.all(axis=0))[0].tolist()
+    alone = min(len(packed(problem, kind)) * problem.usd[kind] for kind in for_all)
     ticks = iter(range(10_000))
     answer = cheapest(shapes, kinds, deadline=30.0, clock=lambda: float(next(ticks)))
     assert not any(answer.left)
