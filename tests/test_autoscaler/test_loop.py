@@ -335,6 +335,12 @@ def test_an_order_is_remembered_until_it_is_answered(answer: Exception | None, *
         loop.once()
     assert memories[0].orders == {}
     assert [one.orders for one in memories[1:]] == [orders if kept else {}] * 2
+    made.fakes.failures.clear()
+    step = replace(GROW, to=2)  # what failed is left alone for a while
+    made.plans[0] = replace(made.plans[0], steps=(step,))
+    loop.once()
+    loop.once()
+    assert memories[-1].orders == {}
 
 
 @dataclass

@@ -105,6 +105,10 @@ def test_the_page_stands_alone_and_shows_everything() -> None:
     text = page(run(halted="c: unhealthy"), [run(), {"at": "2026-01-01", "counts": {}, "damaged": True}])
     for shown in ("no route to host", "it is held", "containerd-restart", "The rollout is halted", "damaged record"):
         assert shown in text
+    for count, state in ((2, "clean"), (1, "drifted"), (1, "unreachable")):
+        assert f'<div class="tile"><b style="color:var(--{state})">{count}</b><span>{state}</span></div>' in text
+    assert '<div class="tile"><b style="color:var(--drifted)">0</b>' in page(run() | {"counts": {"clean": 2}}, [])
+    assert "2026-01-01" in text
     assert "</div>Config containerd-restart<code>w</code>" in text
     assert "</div>Service <code>s</code>" in text
     assert "&lt;b&gt;old&lt;/b&gt;" in text

@@ -71,6 +71,17 @@ def test_nodes_that_have_joined_are_closed_and_ended_by_the_next_plan() -> None:
     assert all("was bought for a gang of which EC2 refused the rest" in step.because for step in second.steps)
 
 
+@pytest.mark.parametrize(("minimum", "closed"), [(0, 2), (1, 1), (2, 0)])
+def test_of_a_group_its_minimum_stays_though_it_is_left_over(minimum: int, closed: int) -> None:
+    """Auto Scaling would launch others."""
+    nodes = reserved(2)
+    look = looked(nodes, "large")
+    groups = (replace(look.groups[0], minimum=minimum), *look.groups[1:])
+    decided = plan(replace(look, groups=groups), a_policy(), assignments("large", nodes))
+    assert sum(isinstance(step, Cordon) for step in decided.steps) == closed
+    assert len(decided.memory.leftovers) == closed
+
+
 def test_a_gang_that_fits_on_what_is_left_over_has_it() -> None:
     """Nothing is given back that is wanted."""
     nodes = reserved(2)
