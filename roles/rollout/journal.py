@@ -123,7 +123,7 @@ def why_broken(path: Path) -> str:
 
 def _sealed(before: str, entry: dict[str, Any]) -> bytes:
     entry = entry | {"before": before}
-    return json.dumps(entry | {"digest": _digest(entry)}, sort_keys=True).encode() + b"\n"
+    return json.dumps(entry | {"digest": _digest(entry)}).encode() + b"\n"
 
 
 def _digest(entry: dict[str, Any]) -> str:

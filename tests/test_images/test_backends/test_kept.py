@@ -138,6 +138,7 @@ def test_jobs_of_whatever_backend_are_listed_by_what_was_kept(
         ("train", "ps", "running", 1, 0, 0),
         ("train", "worker", "failed", 0, 1, 1),
     ]
+    assert {(one.waiting, one.gpus, one.namespace) for one in found} == {(0, 0, "-")}
     assert [one.since - began for one in found] == [
         timedelta(minutes=7),
         timedelta(minutes=6),
