@@ -54,7 +54,7 @@ def config(*, policy: Path, own: str, folder: Path) -> None:
 @slurm.command()
 @_policy
 def nodes(*, policy: Path) -> None:
-    """Buy machines for the nodes that Slurm wakes, and give back those of nodes that it has suspended."""
+    """Buy machines for the nodes that Slurm wakes, and terminate those of nodes that it has suspended."""
     import fcntl  # noqa: PLC0415 - see the module's docstring
 
     from autoscaler.cloud.autoscaling_groups import Ec2  # noqa: PLC0415 - boto3 is slow to import

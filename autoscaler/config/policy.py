@@ -98,7 +98,7 @@ class Drains(Document):
 
 
 class ScaleDown(Document):
-    """When capacity is given back."""
+    """When nodes are terminated."""
 
     enabled: Annotated[bool, live()] = Field(default=True, description="false: no node is terminated")
     idle_after: Annotated[Span, live("time")] = Field(
@@ -177,7 +177,7 @@ class IdleGpus(Document):
 
 
 class Policy(Document):
-    """What may be bought, within which limits, and when it is given back."""
+    """What may be bought, within which limits, and when it is terminated."""
 
     cluster: Annotated[Name, infrastructure()] = Field(
         description="the cluster's name: only Auto Scaling groups tagged with it are touched"

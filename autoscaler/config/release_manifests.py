@@ -187,7 +187,7 @@ def _pod(name: str, spec: ReleaseSpec) -> Manifest:
 
 
 def _affinity() -> Manifest:
-    """Rather not on a node that it could give back."""
+    """Rather not on a node that it could terminate."""
     bought = {"key": words.ORIGIN, "operator": "NotIn", "values": [words.EC2]}
     return {
         "nodeAffinity": {

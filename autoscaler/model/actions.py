@@ -367,7 +367,7 @@ class Memory:
     orders: Mapping[str, Order] = field(default_factory=dict)
     """Group name -> the order that this plan makes in it: written down before it is made."""
     leftovers: frozenset[str] = frozenset()
-    """Ids of instances that were bought for part of a gang, and are to be given back at once."""
+    """Ids of instances that were bought for part of a gang, and are to be terminated at once."""
     unused: Mapping[str, Unused] = field(default_factory=dict)
     """Key of a pod that does not use its GPUs -> since when."""
 
@@ -425,11 +425,11 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
         case FreeGpus(pods=pods):
             return f"evict {pods[0] if len(pods) == 1 else _count(len(pods), 'pod')} to free GPUs"
         case Remove(group=group, instance=instance, node=node):
-            return f"give back {node or 'the instance'} ({instance} of {group})"
+            return f"terminate {instance} of {group}{_node_of(node)}"
         case DeleteNode(node=node, instance=instance):
             return f"delete node {node}, whose instance {instance} is gone"
         case Release(group=group, instance=instance, node=node):
-            return f"let {node or 'the instance'} go ({instance} of {group})"
+            return f"complete the termination of {instance} of {group}{_node_of(node)}"
         case EndJob(namespace=namespace, name=name):
             return f"end job {namespace}/{name}"
         case BeginStep(namespace=namespace, name=name):
@@ -440,6 +440,10 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
             return f"{'grow' if to > was else 'shrink'} job {namespace}/{name} from {was} to {_count(to, 'task')}"
         case SetCondition(namespace=namespace, name=name, condition=condition, status=status):
             return f"tell ProvisioningRequest {namespace}/{name}: {condition}={status}"
+
+
+def _node_of(node: str | None) -> str:
+    return f", node {node}" if node else ""
 
 
 def _count(number: int, what: str) -> str:

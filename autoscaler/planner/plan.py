@@ -30,7 +30,7 @@ from autoscaler.planner.disruption.drain_brake import DrainBrake
 from autoscaler.planner.disruption.faulty_nodes import FaultyNodes, faulty_nodes
 from autoscaler.planner.disruption.idle_gpus import IdleGpus, idle_gpus
 from autoscaler.planner.disruption.interruptions import Interruptions, interruptions
-from autoscaler.planner.disruption.leftovers import given_back, left_over
+from autoscaler.planner.disruption.leftovers import left_over, terminations
 from autoscaler.planner.disruption.node_health import Unhealthy, unhealthy
 from autoscaler.planner.disruption.scale_down import ScaleDown, scale_down
 from autoscaler.planner.disruption.surplus import Surplus, surplus, without
@@ -56,7 +56,7 @@ def plan(
     cache: NodeCache | None = None,
     answers: AnswerCache | None = None,
 ) -> Plan:
-    """Decide: end what lingers, place and buy for what waits, give back what is idle, let go what is ended.
+    """Decide: end what lingers, place and buy for what waits, terminate what is idle, release what is ended.
 
     ``limits``: how much is searched, in counted work. ``cache``: what the last look found of nodes that have not
     changed, and ``answers`` what it said of pods that wait; they save time and change no plan.
@@ -202,7 +202,7 @@ def _steps(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> tuple[Step, .
         *disrupted.sick.steps,
         *disrupted.at_fault.steps,
         *disrupted.unused.steps,
-        *given_back(look.cluster, look.fleet, disrupted.left),
+        *terminations(look.cluster, look.fleet, disrupted.left),
         *release_hooks(look.cluster, look.fleet),
     )
 

@@ -176,9 +176,9 @@ class Reconciler:
             try:
                 self._ec2.terminate(instance, group=group.name)
             except errors.Refused as error:
-                self._tell(f"{instance} of {group.name} is not given back: {error}")
+                self._tell(f"{instance} of {group.name} is not terminated: {error}")
             else:
-                self._tell(f"{instance} of {group.name} is given back")
+                self._tell(f"{instance} of {group.name} is terminated")
 
 
 def _unclaimed(group: Group, machines: dict[str, str]) -> list[str]:

@@ -181,7 +181,7 @@ class Generation:
             if self.watch.spent() > until or not self._goes_on(steady, turn):
                 break
         self._steady = steady.centre
-        self.master.let_go()
+        self.master.free_prices()
         self.settle()
         for _ in range(rounds if np.isfinite(self.watch.deadline) else 0):
             if not self.master.lacks() or self.watch.spent() > _PLACED_UNTIL:

@@ -1,4 +1,4 @@
-"""What was bought for part of a gang of which EC2 has refused the rest: given back at once, not after its idle time.
+"""What was bought for part of a gang of which EC2 has refused the rest: terminated at once, not after its idle time.
 
 A gang of which some nodes came and no pool that is open has the others waits for a back-off to end, and longer each
 time. Its nodes would stand paid for and closed to others until then. They are known by where the last plan meant its
@@ -40,7 +40,7 @@ def left_over(
     return frozenset(found)
 
 
-def given_back(cluster: Cluster, fleet: Fleet, instances: frozenset[str]) -> list[Remove]:
+def terminations(cluster: Cluster, fleet: Fleet, instances: frozenset[str]) -> list[Remove]:
     """Those that have not joined; nodes are closed first, as idle ones are."""
     return [
         Remove(

@@ -1,6 +1,6 @@
 """Instances that EC2 is ending and the termination hook of their group still holds: let them go once no job is there.
 
-Every group has the hook (``stacks/nodes/node_groups.py``). It holds what we give back ourselves only until the next
+Every group has the hook (``stacks/nodes/node_groups.py``). It holds what we terminate ourselves only until the next
 look; it matters for what EC2 takes away by itself, or a person in the console: their nodes are closed to new pods, and
 the jobs there may end as long as the hook's time allows. After that Auto Scaling goes on without us.
 """

@@ -31,10 +31,15 @@ def start(gang: Gang, placed: Placed, *, contended: bool, taken: Collection[str]
         return None
     placements = tuple((key, place.name) for key, place in sorted(ready.items()) if key in gated)
     nodes = sorted({name for _, name in placements})
-    whose = (
-        f"pod {gang.name} has" if gang.is_lone else f"all of {len(placements)} waiting pods of gang {gang.name} have"
-    )
-    return Admit(gang=gang.name, placements=placements, because=f"{whose} a place on {_few(nodes)}")
+    return Admit(gang=gang.name, placements=placements, because=f"{_whose(gang, placements)} a place on {_few(nodes)}")
+
+
+def _whose(gang: Gang, placements: Collection[object]) -> str:
+    if gang.is_lone:
+        return f"pod {gang.name} has"
+    if len(placements) == 1:
+        return f"the waiting pod of gang {gang.name} has"
+    return f"all of {len(placements)} waiting pods of gang {gang.name} have"
 
 
 def not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None) -> list[Waiting]:
@@ -50,7 +55,11 @@ def not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None) -> list[Waiti
         elif not has_joined(place):
             because = _on_its_way(place)
         elif GATE in pod.gates and pod.key not in going:
-            because = f"waits for its gang {gang.name}: {ready} of {len(places)} pods have a node that is ready"
+            because = (
+                f"waits for its gang {gang.name}: {ready} of {len(places)} pods have a node that is ready"
+                if ready < len(places)
+                else f"gang {gang.name} has nodes that are ready, and starts once room there is kept for it"
+            )
         elif not pod.gates and is_reserved(place):
             because = f"its node {place.name} is kept for it, which the scheduler is being told"
         elif GATE not in pod.gates and pod.unschedulable_because:

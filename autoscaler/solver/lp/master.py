@@ -156,8 +156,8 @@ class Master:
         self._artificial(usd, np.full(2 * self.rows, highspy.kHighsInf))
         self.solver.setOptionValue("simplex_strategy", PRIMAL)
 
-    def let_go(self) -> None:
-        """Prices are free."""
+    def free_prices(self) -> None:
+        """They may leave the box."""
         self._artificial(np.zeros(2 * self.rows), np.zeros(2 * self.rows))
         self.solver.setOptionValue("simplex_strategy", _DUAL)
 
