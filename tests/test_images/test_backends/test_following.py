@@ -144,3 +144,22 @@ def test_ctrl_c_leaves_the_job_alone(api: FakeApi, tmp_path: Path, monkeypatch: 
     assert done.exit_code == 130
     assert "mnist goes on; `spillway jobs follow mnist -n team` follows it again" in done.output
     assert {asked.method for asked in api.asked} == {"GET"}
+
+
+@pytest.mark.parametrize(
+    ("lease", "detail"),
+    [
+        (Answer({"message": "not found"}, 404), "no autoscaler acts, which would find a place for its tasks"),
+        (Answer({"message": "no right"}, 403), "its tasks wait for the autoscaler to find a place for all of them"),
+    ],
+)
+def test_a_job_that_waits_says_whether_an_autoscaler_acts(
+    api: FakeApi, tmp_path: Path, lease: Answer, detail: str
+) -> None:
+    """Where that may not be asked, it is taken to."""
+    moments(api, pods=[(pod(0), pod(1))], jobs=[listed(job())], said=[{}])
+    answer = api.answer
+    api.answer = lambda asked: lease if asked.path == LEASE else answer(asked)
+    kube = Kube.connect(api.kubeconfig(tmp_path))
+    found = look(kube, namespace="default", name="mnist", autoscaler="spillway")
+    assert stage_of(found) == Stage("queued", detail)

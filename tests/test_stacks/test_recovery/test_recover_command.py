@@ -224,3 +224,38 @@ def test_how_long_to_wait_is_said_as_a_span(project: Project) -> None:
     assert isinstance(done.exception, BadInput)
     assert str(done.exception) == "--wait 'soon': must be a span of time such as 90s, 10m or 1h"
     assert CliRunner().invoke(command, ["--stack", "lab", "--cwd", str(project.folder), "--wait", "5s"]).exit_code == 0
+
+
+def test_what_the_engine_refuses_is_told_in_its_words(project: Project) -> None:
+    """Its state cannot be read: nothing is taken away."""
+    with pytest.raises(Unavailable, match="`pulumi stack export` failed:\n.*state.json"):
+        project.mend()
+
+
+def test_attributes_that_were_cut_off_are_taken_away_first(project: Project) -> None:
+    """The engine would not even begin; the state beside them is whole."""
+    project.state()
+    stacks = project.folder / ".pulumi" / "stacks" / "spillway"
+    stacks.mkdir(parents=True)
+    (stacks / "lab.json").write_text("{}", encoding="utf-8")
+    torn = stacks / "lab.json.attrs"
+    torn.write_text('{"user', encoding="utf-8")
+    script = project.folder / "bin" / "pulumi"
+    script.write_text(script.read_text("utf-8").replace("s3://state", f"file://{project.folder}"), encoding="utf-8")
+    assert project.mend()
+    assert project.said[0] == f"taken away: {torn}, which was cut off while it was written; lab.json beside it is whole"
+    assert [one.name for one in stacks.iterdir()] == ["lab.json"]
+    assert project.asked[0] == "whoami --json"
+
+
+@pytest.mark.parametrize(("words", "left"), [(["--yes"], 0), ([], 1)])
+def test_it_is_asked_before_anything_is_taken_away_unless_told_not_to(
+    here: StandIn, project: Project, words: list[str], left: int
+) -> None:
+    """With how many there are; without an answer nothing is done."""
+    name = f"/asked/{len(words)}"
+    project.state(group(here.url, name))
+    asked = ["--stack", "lab", "--cwd", str(project.folder), "--wait", "0s", *words]
+    done = CliRunner().invoke(command, asked, input="n\n")
+    assert (done.exit_code, len(names(here.url) & {name})) == (left, left)
+    assert ("Take away 1 of them?" in done.output) is bool(left)
