@@ -228,7 +228,7 @@ def test_how_long_to_wait_is_said_as_a_span(project: Project) -> None:
 
 def test_what_the_engine_refuses_is_told_in_its_words(project: Project) -> None:
     """Its state cannot be read: nothing is taken away."""
-    with pytest.raises(Unavailable, match="`pulumi stack export` failed:\n.*state.json"):
+    with pytest.raises(Unavailable, match=r"`pulumi stack export` failed:\n.*state\.json"):
         project.mend()
 
 
