@@ -85,11 +85,7 @@ class Rounding:
             kinds = np.array([lot.kind for lot in plan], dtype=np.int64)
             pods = np.array([lot.pods for lot in plan], dtype=np.int64).reshape(len(plan), len(left))
             pods[:, row] += 1
-            used = pods @ problem.sizes
-            fits = ~((pods > 0).astype(float) @ ~problem.holds > 0)
-            for one in range(used.shape[1]):
-                fits &= problem.rooms[None, :, one] >= used[:, one, None]
-            fits &= self._instead(kinds, stock)
+            fits = self._holders(pods) & self._instead(kinds, stock)
             dearer = np.where(fits, problem.usd[None] - problem.usd[kinds, None], np.inf)
             one, kind = divmod(int(np.argmin(dearer)), dearer.shape[1]) if dearer.size else (0, 0)
             if not dearer.size or dearer[one, kind] == np.inf:
@@ -101,6 +97,15 @@ class Rounding:
             stock.take(kind, 1)
             plan = [one for one in plan if one.times]
         return plan
+
+    def _holders(self, pods: Whole) -> Mask:
+        """[lot, kind]: whether a node of the kind holds the pods of the lot."""
+        problem = self.problem
+        used = pods @ problem.sizes
+        holders: Mask = ~((pods > 0).astype(float) @ ~problem.holds > 0)
+        for one in range(used.shape[1]):
+            holders &= problem.rooms[None, :, one] >= used[:, one, None]
+        return holders
 
     def _instead(self, kinds: Whole, stock: Stock) -> Mask:
         """[lot, kind]: whether one node of a lot may be given back for one of that kind."""
@@ -304,18 +309,17 @@ class Rounding:
 
     def _shrunk(self, plan: Lots, stock: Stock) -> Lots:
         """Each node's pods on the cheapest kind in stock that holds them; empty nodes are not bought."""
-        problem = self.problem
-        stock = _without(stock, plan)
-        shrunk = []
+        usd, stock = self.problem.usd, _without(stock, plan)
         for lot in plan:
             if not lot.pods.any():
                 stock.take(lot.kind, -lot.times)
-                continue
-            used = lot.pods @ problem.sizes
-            holds = problem.holds[lot.pods > 0].all(axis=0) & (problem.rooms >= used).all(axis=1)
+        lots = [lot for lot in plan if lot.pods.any()]
+        pods = np.array([lot.pods for lot in lots], dtype=np.int64).reshape(len(lots), len(self.counts))
+        shrunk = []
+        for lot, holders in zip(lots, self._holders(pods), strict=True):
             stock.take(lot.kind, -lot.times)
-            cheaper = np.nonzero(holds & (problem.usd < problem.usd[lot.kind]))[0]
-            in_turn = cheaper[np.argsort(problem.usd[cheaper], kind="stable")].tolist()
+            cheaper = np.nonzero(holders & (usd < usd[lot.kind]))[0]
+            in_turn = cheaper[np.argsort(usd[cheaper], kind="stable")].tolist()
             kind = next((one for one in in_turn if stock.left_of(one) >= lot.times), lot.kind)
             stock.take(kind, lot.times)
             shrunk.append(Lot(kind, lot.pods, lot.times))
