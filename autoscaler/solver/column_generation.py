@@ -204,22 +204,15 @@ class Generation:
             plan = []
             self.watch.count(UNITS.packed * float(problem.counts.sum()))
             for pods in packed(problem, kind):
-                plan.append((int(np.argmin(np.where(self._holders(pods), problem.usd, np.inf))), pods))
+                plan.append((int(np.argmin(np.where(problem.holders(pods[None, :])[0], problem.usd, np.inf))), pods))
                 self.add(plan[-1][0], pods[None, :])
             usd = sum(problem.usd[one] for one, _ in plan)
             if problem.holds[:, kind].all() and usd < cheapest:
                 self.packed, cheapest = plan, usd
 
-    def _holders(self, pods: Whole) -> Mask:
-        """By kind, whether a node of it holds these pods."""
-        problem = self.problem
-        has_room: Mask = np.all(problem.rooms >= pods @ problem.sizes, axis=1)
-        has_room &= problem.holds[pods > 0].all(axis=0)
-        return has_room
-
     def holder(self, pods: Whole, kind: int | None) -> int | None:
         """The kind, if it holds these pods; where it was left out (``None``) the cheapest that does of the endless."""
-        holders = self._holders(pods)
+        [holders] = self.problem.holders(pods[None, :])
         if kind is not None:
             return kind if holders[kind] else None
         usd = np.where(holders & np.isinf(self.problem.available), self.problem.usd, np.inf)

@@ -85,7 +85,7 @@ class Rounding:
             kinds = np.array([lot.kind for lot in plan], dtype=np.int64)
             pods = np.array([lot.pods for lot in plan], dtype=np.int64).reshape(len(plan), len(left))
             pods[:, row] += 1
-            fits = self._holders(pods) & self._instead(kinds, stock)
+            fits = problem.holders(pods) & self._instead(kinds, stock)
             dearer = np.where(fits, problem.usd[None] - problem.usd[kinds, None], np.inf)
             one, kind = divmod(int(np.argmin(dearer)), dearer.shape[1]) if dearer.size else (0, 0)
             if not dearer.size or dearer[one, kind] == np.inf:
@@ -97,15 +97,6 @@ class Rounding:
             stock.take(kind, 1)
             plan = [one for one in plan if one.times]
         return plan
-
-    def _holders(self, pods: Whole) -> Mask:
-        """[lot, kind]: whether a node of the kind holds the pods of the lot."""
-        problem = self.problem
-        used = pods @ problem.sizes
-        holders: Mask = ~((pods > 0).astype(float) @ ~problem.holds > 0)
-        for one in range(used.shape[1]):
-            holders &= problem.rooms[None, :, one] >= used[:, one, None]
-        return holders
 
     def _instead(self, kinds: Whole, stock: Stock) -> Mask:
         """[lot, kind]: whether one node of a lot may be given back for one of that kind."""
@@ -316,7 +307,7 @@ class Rounding:
         lots = [lot for lot in plan if lot.pods.any()]
         pods = np.array([lot.pods for lot in lots], dtype=np.int64).reshape(len(lots), len(self.counts))
         shrunk = []
-        for lot, holders in zip(lots, self._holders(pods), strict=True):
+        for lot, holders in zip(lots, self.problem.holders(pods), strict=True):
             stock.take(lot.kind, -lot.times)
             cheaper = np.nonzero(holders & (usd < usd[lot.kind]))[0]
             in_turn = cheaper[np.argsort(usd[cheaper], kind="stable")].tolist()

@@ -66,7 +66,7 @@ def everything(plane: Plane, kube: Kube, folder: Path) -> None:
     marks = Marks(kube)
     marks.look()
     marks.begin(NODE, Phase.DRAINING, cordon=True)
-    left = marks.evict(Resident(key="default/nobody", uid="none", holds_gpu=False))
+    left = marks.evict(Resident(key="default/absent", uid="none", holds_gpu=False))
     if left:
         raise Refused(403, left)
     marks.finish(NODE)

@@ -54,6 +54,14 @@ class Problem:
     leave: float = 0.0
     """Dollars for each pod, if the same part of all of them is left out by the relaxation; nought: none may be."""
 
+    def holders(self, pods: Whole) -> Mask:
+        """[filling, kind]: whether a node of the kind holds the pods of the filling, which are by shape."""
+        used = pods @ self.sizes
+        found: Mask = ~((pods > 0).astype(float) @ ~self.holds > 0)
+        for one in range(used.shape[1]):
+            found &= self.rooms[None, :, one] >= used[:, one, None]
+        return found
+
     def smaller(self) -> Mask:
         """[shape, shape]: the second asks for no more than the first, and may run wherever the first may."""
         less = np.all(self.sizes[:, None, :] >= self.sizes[None, :, :], axis=2)
