@@ -85,9 +85,10 @@ class Job:
         return [int(step) for step in re.findall(rf"^worker {index}: step (\d+), loss", text, re.MULTILINE)]
 
     def saved(self) -> int:
-        """Step of the last checkpoint."""
-        found = [int(one.stem.rpartition("-")[2]) for one in (self.place / "train").glob("model.ckpt-*.index")]
-        return max(found, default=0)
+        """Step of the last checkpoint that is whole: TensorFlow names it in its own file once all others are written."""
+        named = re.search(r'^model_checkpoint_path: ".*-(\d+)"$', (self.place / "train" / "checkpoint").read_text(), re.M)
+        assert named
+        return int(named[1])
 
     def group(self, index: int) -> int:
         """The program of a worker, as its launcher wrote it down."""
