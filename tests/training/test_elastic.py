@@ -85,9 +85,10 @@ class Job:
         return [int(step) for step in re.findall(rf"^worker {index}: step (\d+), loss", text, re.MULTILINE)]
 
     def saved(self) -> int:
-        """Step of the last checkpoint that is whole: TensorFlow names it in its own file once all others are written."""
-        named = re.search(r'^model_checkpoint_path: ".*-(\d+)"$', (self.place / "train" / "checkpoint").read_text(), re.M)
-        assert named
+        """Step of the last whole checkpoint: TensorFlow names it in a file of its own once it is written."""
+        state = (self.place / "train" / "checkpoint").read_text()
+        named = re.search(r'^model_checkpoint_path: ".*-(\d+)"$', state, re.MULTILINE)
+        assert named, state
         return int(named[1])
 
     def group(self, index: int) -> int:
