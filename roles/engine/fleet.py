@@ -12,12 +12,14 @@ import logging
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import gevent
 import msgspec
 from gevent.pool import Pool
+from pyinfra import logger
 from pyinfra.api.command import FileUploadCommand, FunctionCommand, PyinfraCommand
 from pyinfra.api.config import Config
 from pyinfra.api.exceptions import OperationError, PyinfraError
@@ -72,6 +74,7 @@ class Fleet:
             host.connector = Looking(host.connector)
             host.data = MergedData(host)
             vars(host)["get_fact"] = KnownFacts(host, host.connector, questions).get
+            vars(host)["log_styled"] = partial(_note_warning, host)
             host.loop_position.append(number)  # else pyinfra takes the nth operations of two hosts for one
 
     def connect(self) -> None:
@@ -245,6 +248,8 @@ class Fleet:
 
     def _run(self, host: Host, op_hash: str, resource: str) -> str:
         """One operation; gives why it failed. Raises ``Waits`` where it turns out to disrupt more than is allowed."""
+        here = looking(host)
+        before = len(here.executed)
         try:
             with current(self.state, host):
                 done = run_host_op(self.state, host, op_hash)
@@ -252,13 +257,13 @@ class Fleet:
             raise
         except Exception as error:  # noqa: BLE001 - one machine fails alone
             return f"{resource}: {_words(error)}"
-        here = looking(host)
+        raised = host.connector_data.pop("raised", "")
         for command in self.state.ops[host][op_hash].operation_meta._commands or ():  # noqa: SLF001 - for the journal
             if isinstance(command, FunctionCommand):  # runs on this side: the connector has not seen it
-                here.executed.append((repr(command), done, ""))
+                here.executed.append((repr(command), done, raised))
         if done:
             return ""
-        said = next((tail for _, fine, tail in reversed(looking(host).executed) if tail and not fine), "")
+        said = next((tail for _, fine, tail in reversed(here.executed[before:]) if tail and not fine), "")
         return f"{resource}: {said.strip()[-400:] or 'failed without a word'}"
 
 
@@ -292,6 +297,12 @@ def _have_known_hosts() -> None:
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.touch(mode=0o600)
+
+
+def _note_warning(host: Host, message: str, log_func: Callable[[str], Any] | None = None, **_style: object) -> None:
+    """What a function of an operation raises, pyinfra tells in its log alone."""
+    if log_func == logger.warning:
+        host.connector_data["raised"] = message
 
 
 def _close(host: Host) -> None:

@@ -100,6 +100,13 @@ def alone() -> None:
     assert broken
 
 
+def silent() -> None:
+    """The second one says nothing, and the first one said why it failed."""
+    shell(name="one", command="echo it is full >&2; exit 3")
+    host.connector_data["alone"] = {host.op_hash_order[-1]}
+    shell(name="two", command="exit 3")
+
+
 def asks_for_ever() -> None:
     """Each time another fact."""
     host.get_fact(FileState, path=f"/none/{next(NUMBERS)}")
@@ -139,5 +146,5 @@ def tried(role: Callable[[], None]) -> dict[str, Any]:
     }
 
 
-ROLES = refuses, breaks, alone, asks_for_ever, mistaken, wrongly_set, kinds, raises
+ROLES = refuses, breaks, alone, silent, asks_for_ever, mistaken, wrongly_set, kinds, raises
 print(json.dumps([tried(role) for role in ROLES]))
