@@ -5,7 +5,7 @@ Equal shapes become one row; kinds that a cheaper one makes needless are left ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -174,8 +174,10 @@ class Cutting:
             return generation.bound(placed)
         return proven(self.apart, self.problem, generation.weights, generation.charges)
 
-    def answer(self, plans: Mapping[str, Sequence[Lot]], generation: Generation, shapes: Sequence[Shape]) -> Answer:
-        """In the caller's words."""
+    def answer(
+        self, plans: Mapping[str, Sequence[Lot]], shapes: Sequence[Shape], bound: Callable[[Whole], float]
+    ) -> Answer:
+        """In the caller's words. ``bound``: what no plan for so many pods of each row can undercut."""
         waiting = [shape.count for shape in shapes]
         nodes: list[Nodes] = []
         placed = np.zeros(len(self.problem.counts), dtype=np.int64)
@@ -187,7 +189,7 @@ class Cutting:
                 usd += float(self.problem.usd[lot.kind]) * lot.times
                 nodes += self._told(lot, part, rows, waiting)
         usd = round(usd, 6)
-        known = max(0.0, self.bound(generation, placed))
+        known = max(0.0, bound(placed))
         return Answer(joined(nodes), usd, min(usd, known), tuple(waiting))
 
     def _told(self, lot: Lot, part: str, rows: Sequence[Sequence[int]], waiting: list[int]) -> list[Nodes]:

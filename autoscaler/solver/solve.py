@@ -1,4 +1,4 @@
-"""The cheapest set of nodes for many pods over many kinds of node, with a proof: column generation.
+"""The cheapest set of nodes for pods over many kinds of node, with a proof: column generation; for few pods, exactly.
 
 Pods that ask for the same are one *shape*; a *filling* says how many pods of each shape a node of a kind holds. Which
 fillings to buy, and how often, is a cutting-stock problem: a linear program with one row for each shape and one column
@@ -26,11 +26,14 @@ same plan; a deadline cuts the same sequence of work shorter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from autoscaler.solver.column_generation import Generation
 from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Watch
+from autoscaler.solver.few_pods import SELECTIONS, cheapest_for_few
 from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
 from autoscaler.solver.rounding import Lot, Rounding
@@ -48,17 +51,22 @@ def cheapest(
     clock: Callable[[], float] = lambda: 0.0,
     rounds: int = 400,
     turns: int | None = None,
+    few: int = SELECTIONS,
 ) -> Answer:
     """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline``, or after ``rounds``.
 
     ``known``: fillings that a search for some of the same pods found; those found now are added.
     ``begun``: a plan to begin with, as far as nodes of these kinds hold it; where it has all pods, none is dearer.
     ``turns``: of improving the whole plan at most, if not as many as rounds; without any nothing is proven closely.
+    ``few``: selections of pods up to which all are asked about, if need be beyond the deadline.
     """
     watch = Watch(clock=clock, start=clock(), deadline=deadline)
     market = Cutting.of(shapes, kinds, limits)
     if not market.problem.counts.any():
         return Answer((), 0.0, 0.0, tuple(shape.count for shape in shapes))
+    exact = cheapest_for_few(market.problem, market.parts, few) if turns is None and market.apart is None else None
+    if exact is not None:
+        return market.answer(exact, shapes, lambda _: math.inf)
     generation = Generation(market.problem, watch)
     generation.relax()
     if known and market.apart is None:
@@ -74,7 +82,7 @@ def cheapest(
     plans = _rounded(market, generation, watch, rounds=turns)
     if turns and market.apart is None:
         generation.prove_exactly()
-    return market.answer(plans, generation, shapes)
+    return market.answer(plans, shapes, partial(market.bound, generation))
 
 
 def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind], limits: Sequence[Limit] = ()) -> float:

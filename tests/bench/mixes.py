@@ -16,9 +16,10 @@ from typing import Final
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Group, Pod
 from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
+from autoscaler.planner.cutting_stock.joint_packing import Pool
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.placement.gang_packing import Demand, Placed, pack
 from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
-from autoscaler.planner.placement.pooled_packing import place_together
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.node_places import new_place
@@ -48,8 +49,9 @@ def mixes(many: int = MIXES) -> Iterator[Figure]:
         demands, market = _mix(seed)
         start = market.snapshot.mark()
         one_by_one: Mapping[str, Placed | None] = {one.name: pack([one], market).placed[one.name] for one in demands}
+        market.snapshot.undo(start)
         began = time.process_time()
-        together = place_together(demands, one_by_one, market, start)
+        together = _together(demands, market)
         took.append(time.process_time() - began)
         bound = _bound(demands, market)
         for name, found in (("gang by gang", one_by_one), ("together", together)):
@@ -58,6 +60,13 @@ def mixes(many: int = MIXES) -> Iterator[Figure]:
         yield Figure(f"{many} random mixes, {name}: above the bound, mean", statistics.mean(above), "%")
         yield Figure(f"{many} random mixes, {name}: above the bound, at worst", max(above), "%")
     yield Figure(f"{many} random mixes, together: CPU time of one, at most", max(took), "s", 1.0)
+
+
+def _together(demands: list[Demand], market: Market) -> Mapping[str, Placed | None]:
+    pool = Pool(market, SearchLimits())
+    if not (all(map(pool.take, demands)) and pool.buy()):
+        raise AssertionError("everything may be bought")
+    return pool.found()
 
 
 def _mix(seed: int) -> tuple[list[Demand], Market]:

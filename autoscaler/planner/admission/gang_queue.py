@@ -18,6 +18,7 @@ from autoscaler.planner.admission.wait_or_buy import Patience, Wait
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
 from autoscaler.planner.cutting_stock.cutting_problem import PartialPurchase
 from autoscaler.planner.cutting_stock.joint_packing import Pool, Proof
+from autoscaler.planner.cutting_stock.poolable import may_be_bought_jointly, may_be_pooled
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.leftovers import as_scheduled
@@ -32,7 +33,6 @@ from autoscaler.planner.placement.gang_packing import (
     taken_from_others,
 )
 from autoscaler.planner.placement.offerings import CENT, Market
-from autoscaler.planner.placement.pooled_packing import may_be_bought_jointly, may_be_pooled, place_together
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 from autoscaler.solver.column_pool import ColumnPool
@@ -69,7 +69,8 @@ class _Served:
 def _proof(served: _Served, pooled: frozenset[str], other: Proof) -> Proof:
     """What another purchase for the same pods has proven, for which all that is at hand could be had as well."""
     found = [placed for name, placed in served.placed.items() if name in pooled and placed is not None]
-    return Proof(other.usd, frozenset(key for placed in found for key, place in placed.places if not place.price))
+    at_hand = frozenset(key for placed in found for key, place in placed.places if not place.price)
+    return Proof(other.usd, at_hand, sum(placed.usd for placed in found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class GangQueue:
             unplaced = [gang for gang in self.gangs if packing.placed.get(gang.name) is None]
             asked = {gang.name for gang in unplaced} if cancelled or must_ask else set[str]()
             partly = self._placed_in_part(packing)
-            _, more, later = self._each([one for one in self.gangs if one.name in asked | partly.keys()], partly)
+            more, later = self._each([one for one in self.gangs if one.name in asked | partly.keys()], partly)
             waits = later if asked else waits
             if not any(more.values()):
                 return packing, waits
@@ -167,27 +168,28 @@ class GangQueue:
         return placed is not None
 
     def _after(self, settled: Mapping[str, Placed]) -> tuple[Packing, dict[str, Wait]]:
-        """The others: together where they are many; else in turn, and then together, if that is cheaper."""
-        start = self.market.snapshot.mark()
+        """The others: those that may be, together; where that fails, those about which nothing but room decides.
+
+        All in turn where nothing can be bought for any of these.
+        """
+        tried = frozenset[str]()
         for may_be_bought in (may_be_bought_jointly, may_be_pooled):
             pooled = self._pooled(settled, may_be_bought)
-            found = self._together(settled, pooled) if pooled else None
+            found = self._together(settled, pooled) if pooled and pooled != tried else None
             if found is not None:
                 more, waits = found
                 return self._packing(settled, more), waits
-        demands, placed, waits = self._each(self.gangs, settled)
-        return self._packing(settled, place_together(demands, placed, self.market, start)), waits
+            tried = pooled
+        placed, waits = self._each(self.gangs, settled)
+        return self._packing(settled, placed), waits
 
     def _packing(self, settled: Mapping[str, Placed], more: _Found) -> Packing:
         """Of both, in the order in which they were served, in which the scheduler may bind them."""
         return packing_of({name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)})
 
     def _pooled(self, settled: Mapping[str, Placed], may_be_bought: Callable[[Demand, Market], bool]) -> frozenset[str]:
-        """Names of the gangs that are bought for together before any is tried alone; none where they are few."""
-        pods = sum(len(gang.waiting) for gang in self.gangs if gang.name not in settled)
-        if pods * len(self.market.offerings) < self.limits.joint_at_least:
-            return frozenset()
-        found = frozenset(
+        """Names of the gangs that are bought for together, before any other is."""
+        return frozenset(
             gang.name
             for gang in self.gangs
             if gang.name not in settled
@@ -195,8 +197,6 @@ class GangQueue:
             and not self.patience.ban(gang)
             and may_be_bought(self._demand(gang), self.market)
         )
-        many = sum(len(gang.waiting) for gang in self.gangs if gang.name in found)
-        return found if many * len(self.market.offerings) >= self.limits.joint_at_least else frozenset()
 
     def _together(self, settled: Mapping[str, Placed], pooled: frozenset[str]) -> tuple[_Found, dict[str, Wait]] | None:
         """All of them; where limits leave some out, those that there is room for together, and the others in turn.
@@ -218,7 +218,7 @@ class GangQueue:
             rest = [gang for gang in rest if gang.name not in part.asked]
         if not found:
             return None
-        _, more, later = self._each(rest, settled, goes_on=True)
+        more, later = self._each(rest, settled, goes_on=True)
         return found | more, waits | later
 
     def _within_limits(
@@ -252,6 +252,7 @@ class GangQueue:
         start = self.market.snapshot.mark()
         pool = Pool(self.market, self.limits, fills_first=not self._has_few_kinds_at_hand(gangs, pooled))
         self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
+        pool.fill_kept()
         names = [name for name, shapes in pool.wanted.items() if shapes]
         times = self.limits.work_of_admission * (self.limits.work_of_later_turns if goes_on else 1.0)
         wanted = [pool.wanted[name] for name in names]
@@ -333,7 +334,8 @@ class GangQueue:
                 fills_first=fills_first,
                 times=times,
             )
-            _, placed, waits = self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
+            placed, waits = self._each(gangs, settled, pool=pool, pooled=pooled, goes_on=goes_on)
+            pool.fill_kept()
             if pool.buy(binding=binding):
                 both = placed | pool.found()
                 in_turn = {gang.name: both[gang.name] for gang in gangs if gang.name in both}
@@ -356,13 +358,13 @@ class GangQueue:
         pool: Pool | None = None,
         pooled: Collection[str] = (),
         goes_on: bool = False,
-    ) -> tuple[list[Demand], _Found, dict[str, Wait]]:
+    ) -> tuple[_Found, dict[str, Wait]]:
         """Each gang in turn: placed, bought for, or left to wait for machines that we own; the settled ones grow.
 
         ``pool`` takes those that are ``pooled``, unless one of their pods fits nowhere. ``goes_on``: gangs before these
         have been served.
         """
-        demands, placed, waits = [], _Found(), dict[str, Wait]()
+        placed, waits = _Found(), dict[str, Wait]()
         refused: _Refused = {}
         if not goes_on:
             self.patience.forget()
@@ -384,8 +386,7 @@ class GangQueue:
                 waits[gang.name] = found
             else:
                 placed[gang.name] = found
-                demands.append(demand)
-        return demands, placed, waits
+        return placed, waits
 
     def _alone(self, gang: Gang, demand: Demand, refused: _Refused, *, may_wait: bool) -> Placed | Wait | None:
         """A gang by itself: its places, why it waits instead of having nodes bought, or ``None``.

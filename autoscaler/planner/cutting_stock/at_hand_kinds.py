@@ -66,5 +66,5 @@ class AtHandKinds:
 
 def _places(market: Market) -> Iterable[Place]:
     for place in market.snapshot.places:
-        if place.standing or (place.group is not None and not place.price and not market.is_kept(place)):
+        if place.standing or (place.group is not None and not place.price):
             yield place

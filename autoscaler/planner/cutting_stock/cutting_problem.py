@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from autoscaler.model.feasibility import NODE_NAME
@@ -190,15 +190,54 @@ class CuttingProblem:
             for several, many in zip(members, answer.left, strict=True)
             if many
         )
-        nodes = answer.nodes if clusters is None else clusters.seated(answer, self.kinds)
+        nodes: Sequence[Nodes] = answer.nodes if clusters is None else clusters.seated(answer, self.kinds)
         if any(_exceeds(nodes, limit) for limit in self.limits):
             return None
+        nodes = nodes if self.zones is not None else self._of_first_kinds(nodes)
         purchases = tuple(
             Purchase(self._offering(lot), lot.times, tuple((self.wants[number], many) for number, many in lot.pods))
             for lot in sorted(nodes, key=lambda lot: lot.kind not in self.free)
         )
         is_bound = self.zones is not None or not any(want.zone for want in self.wants)
         return PartialPurchase(purchases, left, answer.lower_bound if is_bound else 0.0)
+
+    def _of_first_kinds(self, nodes: Sequence[Nodes]) -> Sequence[Nodes]:
+        """The same nodes, of kinds alike those that come first in the market's order: what has failed of late last.
+
+        Of two kinds that cost the same the solver takes either.
+        """
+        alike = defaultdict[float, list[Kind]](list)
+        for kind in self.kinds:
+            alike[kind.usd].append(kind)
+        known = {kind.name: kind for kind in self.kinds}
+        choices = [
+            (lot, [one for one in alike[known[lot.kind].usd] if self._may_replace(lot, known[lot.kind], one)])
+            for lot in nodes
+        ]
+        many = sum(lot.times for lot in nodes)
+        left = {kind.name: many if kind.available is None else kind.available for kind in self.kinds}
+        found = list[Nodes]()
+        for lot, kinds in sorted(choices, key=lambda choice: len(choice[1])):
+            times = lot.times
+            for kind in kinds:
+                now = min(times, left[kind.name])
+                if now:
+                    found.append(replace(lot, kind=kind.name, times=now))
+                    left[kind.name], times = left[kind.name] - now, times - now
+            if times:
+                return nodes
+        return found
+
+    def _may_replace(self, lot: Nodes, kind: Kind, other: Kind) -> bool:
+        """Whether nodes of the other kind, which cost the same, hold the lot's pods and take no more of any limit."""
+        if kind is other:
+            return True
+        takers = [self.rows[number].kinds for number, _ in lot.pods]
+        return (
+            other.amounts == kind.amounts
+            and all(names is None or other.name in names for names in takers)
+            and all(limit.uses.get(other.name, 0.0) <= limit.uses.get(kind.name, 0.0) for limit in self.limits)
+        )
 
 
 @dataclass(frozen=True, slots=True)

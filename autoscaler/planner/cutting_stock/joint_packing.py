@@ -39,19 +39,28 @@ from autoscaler.solver.column_pool import ColumnPool
 
 
 class IdleNodes:
-    """Fresh nodes that cost nothing more, the readiest and smallest first; not those that pods were planned on before.
+    """Fresh nodes that cost nothing more, the readiest and smallest first: those that pods were planned on, or others.
 
     A cluster has few of them beside many pods, so a node that is too small for a shape once is not asked again.
     """
 
-    def __init__(self, market: Market, resources: Iterable[str]) -> None:
+    def __init__(self, market: Market, *, kept: bool = False) -> None:
+        """``kept``: those that pods were planned on before."""
         self._market = market
         nodes = [
-            place for offering in market.offerings for place in market.at_hand(offering) if not market.is_kept(place)
+            place
+            for offering in market.offerings
+            for place in market.at_hand(offering)
+            if market.is_kept(place) == kept
         ]
+        resources = {name for shape in market.snapshot.shapes for name, _ in shape.amounts} if nodes else ()
         self._nodes = sorted(nodes, key=lambda place: (harm(place), place.name))
         self._table = RoomTable([place.free for place in self._nodes], resources)
         self._with_room: dict[int, list[Place]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._nodes)
 
     def first(self, shape: Shape) -> Place | None:
         """The first that may take a pod of the shape and is not open yet."""
@@ -72,6 +81,8 @@ class Proof:
     """Dollars per hour."""
     at_hand: frozenset[str] = frozenset()
     """Keys of the pods on places that cost nothing: it holds also if others of its pods have these places."""
+    bought: float = 0.0
+    """Dollars per hour of what was bought for them."""
 
 
 @dataclass(slots=True)
@@ -131,7 +142,7 @@ class Pool:
             if not self.fills_first and self._is_holdable(shape):
                 rest.append((key, Want(shape, "")))
                 continue
-            place = self._at_hand(shape) if shape.number not in self._full else None
+            place = self._at_hand(shape, self._idle()) if shape.number not in self._full else None
             if place is not None:
                 snapshot.put(shape, place, key)
                 placed[key] = place
@@ -150,6 +161,29 @@ class Pool:
         for key, want in rest:
             self.waiting[want].append(key)
         return True
+
+    def fill_kept(self) -> None:
+        """Put pods on nodes at hand that others were planned on before: those were served without.
+
+        Where all that is at hand is filled in the same problem as nodes are bought in, these nodes are among it.
+        """
+        idle = IdleNodes(self.market, kept=True)
+        if not (self.fills_first and idle):
+            return
+        gang_of = {key: demand.name for demand in self.demands for key, _ in demand.pods}
+        for want, keys in list(self.waiting.items()):
+            if want.zone or not self.market.snapshot.stands_alone(want.shape):
+                continue
+            filled = 0
+            while filled < len(keys) and (place := self._at_hand(want.shape, idle)) is not None:
+                self.market.snapshot.put(want.shape, place, keys[filled])
+                self.places[keys[filled]] = place
+                filled += 1
+            if filled:
+                for key in keys[:filled]:
+                    self.wanted[gang_of[key]] -= Counter({want: 1})
+                self._have_places(want, keys[:filled])
+        self._note_opened()
 
     def buy(self, *, binding: bool = False) -> bool:
         """Whether there are nodes for all that wait; they are opened and filled then. Else the snapshot is left dirty.
@@ -248,7 +282,7 @@ class Pool:
         free = (
             frozenset() if self.fills_first else frozenset(key for key, place in self.places.items() if not place.price)
         )
-        return Proof(self.bound, free)
+        return Proof(self.bound, free, sum(placed.usd for placed in self.found().values()))
 
     def found(self) -> dict[str, Placed]:
         """Each gang's outcome. A node is on the account of the gang that has its first pod."""
@@ -265,19 +299,18 @@ class Pool:
             for demand in self.demands
         }
 
-    def _at_hand(self, shape: Shape) -> Place | None:
+    def _at_hand(self, shape: Shape, idle: IdleNodes) -> Place | None:
         """A standing place with room for the shape; else an idle node or one on its way, which is opened."""
         place = self.market.snapshot.find(shape)
         if place is None:
-            place = self._idle().first(shape)
+            place = idle.first(shape)
             if place is not None:
                 self.market.take(place)
         return place
 
     def _idle(self) -> IdleNodes:
         if self._idle_nodes is None:
-            names = {name for shape in self.market.snapshot.shapes for name, _ in shape.amounts}
-            self._idle_nodes = IdleNodes(self.market, names)
+            self._idle_nodes = IdleNodes(self.market)
         return self._idle_nodes
 
     def _note_opened(self) -> None:

@@ -9,7 +9,7 @@ from autoscaler.planner.cutting_stock.clustered_packing import SizeClusters
 from autoscaler.planner.cutting_stock.cutting_problem import Want, cutting_problem
 from autoscaler.planner.cutting_stock.joint_packing import Proof
 from autoscaler.planner.placement.gang_packing import Packing
-from autoscaler.planner.placement.offerings import Market
+from autoscaler.planner.placement.offerings import CENT, Market
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.solver.problem import Kind
 from autoscaler.solver.solve import lower_bound
@@ -18,15 +18,19 @@ from autoscaler.solver.solve import lower_bound
 def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market, proof: Proof) -> float:
     """The bound in dollars per hour. ``shapes``: of each pod, by key. ``proof``: of the joint purchase, for its pods.
 
-    Where the purchase was found together with all that is there, what it has proven holds. Else pods of one kind could
-    have had the place of others: so all pods are asked for, and all that was free counts as one machine that costs
-    nothing, as if pods could be cut in pieces. Limits and rules between pods are left out: either can only cost more.
+    What a joint purchase has proven holds, if it was found together with all that is there. Where that is not so, or
+    not all that was bought, pods of one kind could have had the place of others: so all pods are asked for, and all
+    that was free counts as one machine that costs nothing, as if pods could be cut in pieces. Limits and rules between
+    pods are left out: either can only cost more.
     """
     if packing.usd_per_hour <= 0:
         return 0.0
     homes = packing.homes
+    proven = 0.0
     if proof.usd and all(place.price or key in proof.at_hand for key, place in homes.items()):
-        return min(proof.usd, packing.usd_per_hour)
+        proven = min(proof.usd, packing.usd_per_hour)
+        if proof.bought >= packing.usd_per_hour - CENT:
+            return proven
     counts = Counter(Want(shapes[key], "") for key in homes if key in shapes)
     problem = cutting_problem(counts, market, limited=False)
     free: Counter[str] = Counter()
@@ -45,4 +49,4 @@ def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market
     rows = [problem.row(want, many, also=there.name) for want, many in counts.items()]
     clusters = SizeClusters.of(rows)
     shapes_of = rows if clusters is None else clusters.shapes
-    return min(packing.usd_per_hour, lower_bound(shapes_of, [*problem.kinds, there]))
+    return max(proven, min(packing.usd_per_hour, lower_bound(shapes_of, [*problem.kinds, there])))

@@ -10,9 +10,6 @@ from datetime import timedelta
 class SearchLimits:
     """How much is searched in one look, in counted work."""
 
-    joint_at_least: int = 300
-    """Pods that may be pooled times offerings: with fewer, each gang is tried in several ways, one after the other, and
-    the cheaper of that and the joint purchase is kept. Below it that takes some milliseconds."""
     work: float = 15.0
     """Of the solver for any pool; a unit is about a millisecond of a core of 2024."""
     work_of_first: float = 0.155
@@ -56,7 +53,6 @@ class SearchLimits:
         seconds = span.total_seconds()
         return cls(
             first=cls(),
-            joint_at_least=0,
             work=250 * seconds,
             work_of_first=0.1 * seconds,
             work_per_pod=0.04 * seconds,

@@ -740,12 +740,12 @@ def test_where_others_may_take_its_room_a_gang_is_let_go_after_it_is_kept() -> N
     gang = a_gang(pods=2, gpus=2)
     loose = a_pod("loose", gpus=8, created=later(minutes=1))
     nodes = [an_on_prem_node()]
-    decided = decide(a_cluster(pods=[*gang, loose], nodes=nodes))
+    decided = decide(a_cluster(pods=[*gang, loose], nodes=nodes, groups=[]))
     assert (steps(decided, Admit), len(steps(decided, Nominate))) == ([], 1)
-    (step,) = steps(decide(a_cluster(pods=[*gang, loose], nodes=nodes, may_nominate=False)), Admit)
+    (step,) = steps(decide(a_cluster(pods=[*gang, loose], nodes=nodes, groups=[], may_nominate=False)), Admit)
     assert len(step.placements) == 2, "with the rights of an older release it goes on as before"
     told = [replace(pod, nominated="dgx-01") for pod in gang]
-    (step,) = steps(decide(a_cluster(pods=[*told, loose], nodes=nodes)), Admit)
+    (step,) = steps(decide(a_cluster(pods=[*told, loose], nodes=nodes, groups=[])), Admit)
     assert len(step.placements) == 2
 
 
@@ -756,10 +756,12 @@ def test_a_gang_is_admitted_when_no_other_is_expected_on_its_node_any_more() -> 
     """
     gang = [replace(pod, nominated="dgx-01") for pod in a_gang(pods=2, gpus=4)]
     gone = a_pod("gone", gpus=8, nominated="dgx-01", unschedulable_because=NO_PLACE, created=later(minutes=1))
-    decided = decide(a_cluster(pods=[*gang, gone], nodes=[an_on_prem_node()]))
+    decided = decide(a_cluster(pods=[*gang, gone], nodes=[an_on_prem_node()], groups=[]))
     assert steps(decided, Admit) == []
     assert [step.placements for step in steps(decided, Nominate)] == [((gone.key, ""),)]
-    (step,) = steps(decide(a_cluster(pods=[*gang, replace(gone, nominated="")], nodes=[an_on_prem_node()])), Admit)
+    (step,) = steps(
+        decide(a_cluster(pods=[*gang, replace(gone, nominated="")], nodes=[an_on_prem_node()], groups=[])), Admit
+    )
     assert len(step.placements) == 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 
 import highspy
@@ -21,6 +22,8 @@ from autoscaler.solver.solution import Answer, Nodes
 from autoscaler.solver.solve import cheapest, lower_bound
 from tests import examples
 
+searched = partial(cheapest, few=0)
+"""By column generation, however few pods there are."""
 AMOUNTS = st.tuples(st.integers(0, 6), st.integers(1, 6), st.integers(0, 2), st.just(1))
 ROOMS = st.tuples(st.integers(2, 12), st.integers(2, 12), st.integers(0, 4), st.integers(2, 8))
 SHAPES = st.lists(st.builds(Shape, AMOUNTS, st.integers(1, 4)), min_size=1, max_size=4)
@@ -71,7 +74,7 @@ def test_no_plan_is_cheaper_than_the_bound_and_none_found_is_cheaper_than_the_be
     shapes: list[Shape], kinds: list[Kind]
 ) -> None:
     """Bound <= the exact optimum <= what is found, which places everyone and fits."""
-    answer = cheapest(shapes, kinds)
+    answer = searched(shapes, kinds)
     best = optimum(shapes, kinds)
     assert answer.left == (0,) * len(shapes)
     assert faults(answer, shapes, kinds) == []
@@ -89,7 +92,7 @@ def test_no_pod_is_left_while_a_node_that_holds_it_is_not_used(sizes: list[Vecto
     """Where many want the few nodes of each kind; what shrinks onto a smaller node makes room for the next."""
     shapes = [Shape((*size, 1), 1) for size in sizes]
     kinds = [Kind(f"k{number}", (*room, 2), number % 3 + number / 8, 1) for number, room in enumerate(rooms)]
-    answer = cheapest(shapes, kinds, rounds=5)
+    answer = searched(shapes, kinds, rounds=5)
     assert faults(answer, shapes, kinds) == []
     used = {nodes.kind for nodes in answer.nodes}
     free = [np.array(kind.amounts) for kind in kinds if kind.name not in used]
@@ -101,7 +104,7 @@ def test_no_pod_is_left_while_a_node_that_holds_it_is_not_used(sizes: list[Vecto
 @given(shapes=SHAPES, kinds=some_kinds(short=True))
 def test_the_same_input_gives_the_same_plan(shapes: list[Shape], kinds: list[Kind]) -> None:
     """Nothing depends on the clock, on chance, or on the order of the kinds."""
-    assert cheapest(shapes, kinds) == cheapest(shapes, kinds) == cheapest(shapes, kinds[::-1])
+    assert searched(shapes, kinds) == searched(shapes, kinds) == searched(shapes, kinds[::-1])
 
 
 @settings(deadline=None, max_examples=examples(50))
@@ -129,7 +132,7 @@ def test_fillings_fit_and_none_is_worth_more_than_the_ceiling(
 
 def test_a_pod_that_no_kind_holds_is_left() -> None:
     """The others are served; the bound speaks of them."""
-    answer = cheapest([Shape((4, 4, 0, 1), 3), Shape((99, 1, 0, 1), 2)], [Kind("k", (8, 8, 0, 10), 1.0)])
+    answer = searched([Shape((4, 4, 0, 1), 3), Shape((99, 1, 0, 1), 2)], [Kind("k", (8, 8, 0, 10), 1.0)])
     assert answer.left == (0, 2)
     assert answer.usd == pytest.approx(2.0)
 
@@ -137,7 +140,7 @@ def test_a_pod_that_no_kind_holds_is_left() -> None:
 def test_a_kind_in_short_supply_is_used_as_far_as_it_goes() -> None:
     """A free machine first, then what must be bought."""
     kinds = [Kind("machine", (8, 8, 0, 10), 0.0, 2), Kind("k", (8, 8, 0, 10), 1.0)]
-    answer = cheapest([Shape((8, 8, 0, 1), 5)], kinds)
+    answer = searched([Shape((8, 8, 0, 1), 5)], kinds)
     assert {nodes.kind: nodes.times for nodes in answer.nodes} == {"machine": 2, "k": 3}
     assert answer.lower_bound == pytest.approx(3.0)
 
@@ -145,7 +148,7 @@ def test_a_kind_in_short_supply_is_used_as_far_as_it_goes() -> None:
 def test_a_pod_goes_only_where_it_may() -> None:
     """However cheap the others are."""
     kinds = [Kind("cheap", (8, 8, 0, 10), 0.1), Kind("other", (8, 8, 0, 10), 1.0)]
-    answer = cheapest([Shape((1, 1, 0, 1), 2, frozenset({"other"})), Shape((8, 8, 0, 1), 1)], kinds)
+    answer = searched([Shape((1, 1, 0, 1), 2, frozenset({"other"})), Shape((8, 8, 0, 1), 1)], kinds)
     assert faults(answer, [Shape((1, 1, 0, 1), 2, frozenset({"other"})), Shape((8, 8, 0, 1), 1)], kinds) == []
     assert answer.usd == pytest.approx(1.1)
 
@@ -154,7 +157,7 @@ def test_pods_that_cost_nothing_beside_others_have_a_place_beside_them() -> None
     """A node that is bought anyway holds them; the bound is exact where one node holds no more pods than there are."""
     kinds = [Kind("gpu", (48, 48, 4, 50), 4.0, 1), Kind("cpu", (16, 16, 0, 50), 0.7, 40)]
     shapes = [Shape((1, 1, 4, 1), 1), *(Shape((cpu, 3, 0, 1), 1) for cpu in range(1, 9))]
-    answer = cheapest(shapes, kinds)
+    answer = searched(shapes, kinds)
     assert answer.usd == pytest.approx(4.0)
     assert answer.lower_bound == pytest.approx(4.0, rel=1e-5)
 
@@ -162,7 +165,7 @@ def test_pods_that_cost_nothing_beside_others_have_a_place_beside_them() -> None
 def test_a_kind_in_short_supply_does_not_hide_the_next() -> None:
     """What finds no node of the cheapest kind gets one of the next; none is left while there are any."""
     kinds = [Kind("few", (4, 4, 4, 9), 1.0, 1), Kind("some", (4, 4, 4, 9), 2.0, 2), Kind("many", (8, 8, 8, 9), 9.0, 5)]
-    answer = cheapest([Shape((4, 4, 4, 1), 7)], kinds)
+    answer = searched([Shape((4, 4, 4, 1), 7)], kinds)
     assert not any(answer.left)
     assert answer.usd == pytest.approx(1 + 2 * 2 + 2 * 9)
 
@@ -171,7 +174,7 @@ def test_time_that_is_over_still_gives_a_whole_plan() -> None:
     """The deadline cuts improvement, never the plan."""
     ticks = iter(range(10_000))
     shapes = [Shape((1 + number, 2, number % 2, 1), 7) for number in range(9)]
-    answer = cheapest(shapes, [Kind("k", (16, 16, 4, 20), 1.0)], deadline=1, clock=lambda: float(next(ticks)))
+    answer = searched(shapes, [Kind("k", (16, 16, 4, 20), 1.0)], deadline=1, clock=lambda: float(next(ticks)))
     assert not any(answer.left)
     assert 0 < answer.lower_bound <= answer.usd
 
@@ -181,8 +184,8 @@ def test_a_slow_machine_finds_the_same_plan_for_few_pods() -> None:
     dice = random.Random(4)  # noqa: S311 - a workload, not a secret
     shapes = [Shape((dice.randint(1, 9), dice.randint(1, 9), dice.choice((0, 0, 1)), 1), 1) for _ in range(40)]
     kinds = [Kind(f"k{size}", (size * 4, size * 5, size - 1, 20), size * 0.9 + 0.2) for size in (1, 2, 3, 5)]
-    fast = cheapest(shapes, kinds)
-    slow = cheapest(shapes, kinds, deadline=1e9, clock=lambda: time.sleep(0.0005) or time.monotonic())
+    fast = searched(shapes, kinds)
+    slow = searched(shapes, kinds, deadline=1e9, clock=lambda: time.sleep(0.0005) or time.monotonic())
     assert (fast.nodes, fast.usd, fast.lower_bound) == (slow.nodes, slow.usd, slow.lower_bound)
 
 
@@ -248,8 +251,8 @@ def test_with_a_plan_to_begin_with_none_is_dearer_however_little_is_searched(
     shapes: list[Shape], kinds: list[Kind]
 ) -> None:
     """Also where its kinds are named that another makes needless: their pods go to one that holds them."""
-    found = cheapest(shapes, kinds)
-    again = cheapest(shapes, kinds, begun=found.nodes, deadline=1e-6, clock=Work())
+    found = searched(shapes, kinds)
+    again = searched(shapes, kinds, begun=found.nodes, deadline=1e-6, clock=Work())
     assert sum(again.left) <= sum(found.left)
     if not any(found.left):
         assert again.usd <= found.usd + 1e-6
@@ -261,15 +264,15 @@ def test_a_plan_that_was_begun_with_saves_what_a_short_search_misses() -> None:
     kinds += [Kind("bought", (16, 16, 0, 9), 4.0)]
     shapes = [Shape((4 + number, 8, 0, 1), 1) for number in range(10)]
     begun = [Nodes(f"one {number}", 1, ((number, 1),)) for number in range(10)]
-    assert cheapest(shapes, kinds, deadline=1e-6, clock=Work()).usd > 1.0
-    assert cheapest(shapes, kinds, begun=begun, deadline=1e-6, clock=Work()).usd == pytest.approx(0.1)
+    assert searched(shapes, kinds, deadline=1e-6, clock=Work()).usd > 1.0
+    assert searched(shapes, kinds, begun=begun, deadline=1e-6, clock=Work()).usd == pytest.approx(0.1)
 
 
 def test_nodes_of_a_plan_to_begin_with_that_hold_too_much_are_not_taken() -> None:
     """What is at hand may have less room than when the plan was made."""
     kinds = [Kind("there", (4, 8, 0, 9), 0.01, 1), Kind("bought", (8, 8, 0, 9), 4.0)]
     shapes = [Shape((4, 4, 0, 1), 2)]
-    found = cheapest(shapes, kinds, begun=[Nodes("there", 1, ((0, 2),)), Nodes("gone", 1, ())])
+    found = searched(shapes, kinds, begun=[Nodes("there", 1, ((0, 2),)), Nodes("gone", 1, ())])
     assert not faults(found, shapes, kinds)
     assert found.usd >= 4.0
     assert not any(found.left)
@@ -291,7 +294,7 @@ def test_a_search_begins_with_what_a_limit_that_kinds_share_is_worth(most: int, 
         for cpu, memory, gpus in product((8, 16, 32, 96), (2, 4, 8), (0, 1, 4, 8))
     ]
     within = [Limit({kind.name: 1.0 for kind in kinds}, most)]
-    answer = cheapest(shapes, kinds, limits=within, deadline=100, clock=Work())
+    answer = searched(shapes, kinds, limits=within, deadline=100, clock=Work())
     assert sum(lot.times for lot in answer.nodes) <= most
     assert answer.gap < 0.01
     assert sum(answer.left) <= left

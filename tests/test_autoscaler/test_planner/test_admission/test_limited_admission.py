@@ -15,12 +15,12 @@ from autoscaler.planner.plan import plan
 from tests import examples
 from tests.builders import TOLERATES_GPU, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node
 
-JOINTLY = SearchLimits(joint_at_least=0)
-ASKING_FIRST = SearchLimits(joint_at_least=0, asked_whether_all=0)
+USUAL = SearchLimits()
+ASKING_FIRST = SearchLimits(asked_whether_all=0)
 MANY = 1_000
 
 
-def decide(*pods: Pod, owned: int = 0, search: SearchLimits = JOINTLY, **limits: Any) -> Plan:
+def decide(*pods: Pod, owned: int = 0, search: SearchLimits = USUAL, **limits: Any) -> Plan:
     """The plan for them, with 4-GPU and 8-GPU nodes and such without GPUs to buy within the limits."""
     entries = [an_entry(name, max=MANY) for name in ("gpu-a10g", "gpu-a100", "cpu")]
     groups = [a_group(entry.name, zone, maximum=MANY) for entry in entries for zone in entry.zones]

@@ -32,7 +32,6 @@ def a_queue(
     groups: Sequence[Group] = (GPUS,),
     nodes: Sequence[Node] = (),
     homes: Mapping[str, str] | None = None,
-    joint_at_least: int = 300,
     unbought: Mapping[str, str] | None = None,
     patience: timedelta = timedelta(0),
     ceilings: Ceilings | None = None,
@@ -48,7 +47,7 @@ def a_queue(
     kept = {place.name for place in meant.values()}
     market = Market(snapshot, offerings(cluster, policy, fleet), ceilings or Ceilings(), kept=kept)
     asked = Patience(cluster, policy, fleet, snapshot, unbought=unbought or {})
-    return GangQueue(gangs, market, asked, meant, SearchLimits(joint_at_least=joint_at_least))
+    return GangQueue(gangs, market, asked, meant, SearchLimits())
 
 
 def placed(queue: GangQueue) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -122,26 +121,25 @@ def test_pods_that_must_all_be_near_to_each_other_share_that_topology(
 
 
 @pytest.mark.parametrize(
-    ("given", "is_joint"),
+    ("given", "bought", "proven"),
     [
-        ({"joint_at_least": 4}, True),
-        ({"joint_at_least": 5}, False),
-        ({"joint_at_least": 8, "groups": (GPUS, a_group("cpu"))}, True),
-        ({"joint_at_least": 9, "groups": (GPUS, a_group("cpu"))}, False),
-        ({"joint_at_least": 4, "unbought": {"team/a": "not now"}}, False),
-        ({"joint_at_least": 2, "unbought": {"team/a": "not now"}}, True),
-        ({"joint_at_least": 1, "patience": timedelta(hours=1)}, False),
-        ({"joint_at_least": 1, "patience": timedelta(seconds=5)}, True),
+        ({}, 2, 4.0),
+        ({"groups": (GPUS, a_group("cpu"))}, 2, 4.0),
+        ({"unbought": {"team/a": "not now"}}, 1, 2.0),
+        ({"unbought": {"team/a": "not now", "team/b": "not now"}}, 0, 0.0),
+        ({"patience": timedelta(hours=1)}, 2, 0.0),
+        ({"patience": timedelta(seconds=5)}, 2, 4.0),
     ],
 )
-def test_gangs_are_bought_for_together_where_they_are_many(given: dict[str, Any], *, is_joint: bool) -> None:
-    """Pods times offerings; those that nothing is bought for, or that may wait, count for nothing."""
-    pods = [*a_gang("a", 2, gpus=2), *a_gang("b", 2, gpus=2)]
-    queue = a_queue(*pods, **given)
+def test_gangs_that_may_be_bought_for_are_bought_for_together(
+    given: dict[str, Any], bought: int, proven: float
+) -> None:
+    """What that costs at least is proven. Those that nothing is bought for, or that may wait, are served in turn."""
+    queue = a_queue(*a_gang("a", 2, gpus=2), *a_gang("b", 2, gpus=2), **given)
     found, waits = placed(queue)
-    assert (queue.proof.usd > 0) is is_joint
-    assert found["b"] != []
-    assert ("a" in waits) is ("unbought" in given)
+    assert (queue.market.bought.total(), queue.proof.usd) == (bought, pytest.approx(proven))
+    assert {f"team/{name}" for name in waits} == given.get("unbought", {}).keys()
+    assert {name for name, nodes in found.items() if nodes} == {"a", "b"} - waits.keys()
 
 
 def test_a_gang_that_was_planned_before_is_not_bought_for_again() -> None:
@@ -150,30 +148,40 @@ def test_a_gang_that_was_planned_before_is_not_bought_for_again() -> None:
     pods = [*a_gang("a", 2, gpus=2), *a_gang("b", 2, gpus=2)]
     name = next(place.name for place in a_queue(*pods, groups=(ordered,)).market.snapshot.places)
     homes = {"a-worker-0": name, "a-worker-1": name}
-    for joint_at_least, is_joint in ((2, True), (3, False)):
-        queue = a_queue(*pods, groups=(ordered,), homes=homes, joint_at_least=joint_at_least)
-        found, _ = placed(queue)
-        assert found["a"] == [name, name]
-        assert found["b"][0] == found["b"][1] != name
-        assert (queue.proof.usd > 0) is is_joint
+    queue = a_queue(*pods, groups=(ordered,), homes=homes)
+    found, _ = placed(queue)
+    assert found["a"] == [name, name]
+    assert found["b"][0] == found["b"][1] != name
+    assert (queue.proof.usd, queue.market.bought.total()) == (pytest.approx(2.0), 1)
+
+
+def test_a_node_that_was_kept_for_a_gang_that_finds_no_place_any_more_is_another_gangs() -> None:
+    """The first needs a second node, which limits forbid; the other has its node instead of a new one."""
+    ordered = replace(GPUS, desired=1)
+    pods = [*a_gang("a", 2, gpus=4, priority=1), *a_gang("b", 1, gpus=4)]
+    name = next(place.name for place in a_queue(*pods, groups=(ordered,)).market.snapshot.places)
+    queue = a_queue(*pods, groups=(ordered,), homes={"a-worker-0": name}, ceilings=Ceilings(entries={GPUS.entry: 0}))
+    found, _ = placed(queue)
+    assert (found, queue.market.bought.total()) == ({"a": [], "b": [name]}, 0)
 
 
 def test_the_proof_that_says_most_is_kept() -> None:
     """None, without a joint purchase."""
-    queue = a_queue(*a_gang("a", 2, gpus=2))
+    queue = a_queue(*a_gang("a", 2, gpus=2, topology=ZONE))
+    placed(queue)
     assert (queue.proof.usd, queue.proof.at_hand) == (0.0, frozenset())
     pods = [*a_gang("a", 2, gpus=4), *a_gang("b", 1, gpus=4), *a_gang("c", 3, gpus=4)]
-    queue = a_queue(*pods, joint_at_least=1, ceilings=Ceilings(nodes=3))
+    queue = a_queue(*pods, ceilings=Ceilings(nodes=3))
     found, _ = placed(queue)
     assert ([len(set(found[name])) for name in "abc"], queue.proof.usd) == ([2, 1, 0], pytest.approx(6.0))
 
 
-@pytest.mark.parametrize("joint_at_least", [1, 300])
-def test_gangs_of_a_kind_are_refused_together_and_asked_again_when_more_is_there(joint_at_least: int) -> None:
+@pytest.mark.parametrize("topology", [None, ZONE])
+def test_gangs_of_a_kind_are_refused_together_and_asked_again_when_more_is_there(topology: str | None) -> None:
     """A small one behind them is served all the same; what is refused has no trace."""
-    pods = [pod for name in "abc" for pod in a_gang(name, 1, gpus=4)]
+    pods = [pod for name in "abc" for pod in a_gang(name, 1, gpus=4, topology=topology)]
     small = a_gang("small", 1, gpus=1, created=later(seconds=9))
-    queue = a_queue(*pods, *small, groups=(replace(GPUS, maximum=2),), joint_at_least=joint_at_least)
+    queue = a_queue(*pods, *small, groups=(replace(GPUS, maximum=2),))
     found, waits = placed(queue)
     assert ([len(found[name]) for name in "abc"], found["small"], waits) == ([1, 1, 0], [], {})
     assert queue.market.bought.total() == 2
@@ -202,14 +210,13 @@ def test_the_last_moment_of_patience_is_over() -> None:
         assert (bool(told), bool(found)) == (waits, not waits)
 
 
-@pytest.mark.parametrize("joint_at_least", [1, 300])
-def test_a_gang_that_was_refused_is_asked_again_where_a_later_one_makes_room_for_it(joint_at_least: int) -> None:
+def test_a_gang_that_was_refused_is_asked_again_where_a_later_one_makes_room_for_it() -> None:
     """It is to be near to pods of which the node is bought after it was asked; another is near to its own."""
     near = [PodTerm(HOSTNAME, (Requirement("app", "In", (app,)),), frozenset({"team"})) for app in ("first", "last")]
     second = a_gang("second", 1, gpus=1, labels={"app": "second"}, near_to=(near[0],))
     first = a_gang("first", 2, gpus=1, created=later(seconds=1), labels={"app": "first"}, near_to=(near[1],))
     last = a_gang("last", 1, gpus=1, created=later(seconds=2), labels={"app": "last"})
-    queue = a_queue(*second, *first, *last, joint_at_least=joint_at_least)
+    queue = a_queue(*second, *first, *last)
     found, _ = placed(queue)
     (node,) = found["last"]
     assert (found["first"], found["second"], queue.market.bought.total()) == ([node] * 2, [node], 1)

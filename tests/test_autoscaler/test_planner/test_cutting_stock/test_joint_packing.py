@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Grow, Memory, Plan
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
-from autoscaler.model.labels import GPU, HOSTNAME
+from autoscaler.model.labels import GPU, HOSTNAME, ZONE
 from autoscaler.planner.cutting_stock.joint_packing import Pool
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.plan import plan
@@ -22,10 +23,21 @@ from autoscaler.solver.deadline import Work
 from autoscaler.solver.problem import Kind, Shape
 from autoscaler.solver.solve import cheapest, lower_bound
 from tests import examples
-from tests.builders import TOLERATES_GPU, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
+from tests.builders import (
+    NOW,
+    TOLERATES_GPU,
+    a_cluster,
+    a_gang,
+    a_group,
+    a_pod,
+    a_policy,
+    an_on_prem_node,
+    later,
+    nodes_of,
+)
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_demand, a_market, groups_of
 
-ALWAYS = SearchLimits(joint_at_least=0)
+ALWAYS = SearchLimits()
 """However few pods there are."""
 
 
@@ -253,3 +265,30 @@ def test_with_machines_of_ours_a_plan_costs_no_more_than_filling_them_first(
     assert jointly.usd_per_hour <= in_turn.usd_per_hour + 1e-6
     assert jointly.lower_bound_usd_per_hour <= jointly.usd_per_hour + 1e-6
     assert jointly.memory.assignments.keys() == in_turn.memory.assignments.keys()
+
+
+@pytest.mark.parametrize(("late", "bought"), [("a", {"b": 3, "a": 1}), ("b", {"a": 3, "b": 1})])
+def test_of_groups_alike_those_that_have_failed_of_late_are_bought_in_last(late: str, bought: dict[str, int]) -> None:
+    """Each has three nodes at most, and four are needed. The solver takes any of two that cost the same."""
+    groups = [a_group("gpu-a10g", zone=f"us-east-1{zone}", maximum=3) for zone in "ab"]
+    pods = [a_pod(f"p{number}", gpus=4) for number in range(4)]
+    market = a_market(pods, groups, failed={f"local-gpu-a10g-us-east-1{late}": NOW})
+    pool = Pool(market, ALWAYS)
+    assert all(pool.take(a_demand(market, (pod,), pod.name)) for pod in pods)
+    assert pool.buy()
+    assert {name[-1]: many for name, many in market.bought.items()} == bought
+
+
+def test_a_kind_alike_does_not_take_what_others_need() -> None:
+    """A pod of the first zone has its one node there, also where the other zone has failed of late."""
+    groups = [a_group("gpu-a10g", zone=f"us-east-1{zone}", maximum=1) for zone in "ab"]
+    here = Requirement(ZONE, "In", ("us-east-1a",))
+    pods = [a_pod("anywhere", gpus=4), a_pod("here", gpus=3, affinity=((here,),))]
+    market = a_market(pods, groups, failed={"local-gpu-a10g-us-east-1b": NOW})
+    pool = Pool(market, ALWAYS)
+    assert all(pool.take(a_demand(market, (pod,), pod.name)) for pod in pods)
+    assert pool.buy()
+    assert {key: place.labels[ZONE] for key, place in pool.places.items()} == {
+        "team/anywhere": "us-east-1b",
+        "team/here": "us-east-1a",
+    }

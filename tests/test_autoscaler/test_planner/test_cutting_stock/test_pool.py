@@ -26,7 +26,7 @@ from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import 
     own_place,
 )
 
-LIMITS = SearchLimits(joint_at_least=0)
+LIMITS = SearchLimits()
 (NODE,) = groups_of((("node", 16, 4, 2.0),))
 """Sixteen CPUs and four GPUs."""
 SIZES = groups_of((("small", 4, 1, 1.0), ("large", 64, 8, 6.0)))
@@ -68,7 +68,7 @@ def test_idle_nodes_are_given_out_readiest_and_smallest_first() -> None:
     snapshot = Snapshot([whole, small, ready, tiny, kept], (), [pod])
     market = Market(snapshot, offerings, Ceilings(), kept={"kept"})
     shape = snapshot.shape(pod)
-    nodes = IdleNodes(market, [name for name, _ in shape.amounts])
+    nodes = IdleNodes(market)
     found = []
     while (place := nodes.first(shape)) is not None:
         found.append(place.name)
@@ -76,7 +76,26 @@ def test_idle_nodes_are_given_out_readiest_and_smallest_first() -> None:
         snapshot.put(shape, place, place.name)
     assert found == ["ready", "small", "whole"]
     none = Market(Snapshot((), (), [pod]), offerings, Ceilings())
-    assert IdleNodes(none, []).first(none.snapshot.shape(pod)) is None
+    assert IdleNodes(none).first(none.snapshot.shape(pod)) is None
+    assert (bool(IdleNodes(none)), bool(IdleNodes(market, kept=True))) == (False, True)
+
+
+def test_nodes_that_others_were_planned_on_are_filled_when_those_have_been_served() -> None:
+    """Not before; by pods about which nothing but room decides, and what is left is bought for."""
+    gang = a_gang("a", 3, gpus=3, cpu=1)
+    own = PodTerm(HOSTNAME, (Requirement("app", "In", ("b",)),), frozenset({"team"}))
+    keeper = a_gang("b", 1, gpus=2, cpu=1, labels={"app": "b"}, apart_from=(own,))
+    offerings = a_market([*gang, *keeper], [NODE]).offerings
+    snapshot = Snapshot([at_hand(NODE, "kept-1"), at_hand(NODE, "kept-2")], (), [*gang, *keeper])
+    market = Market(snapshot, offerings, Ceilings(), kept={"kept-1", "kept-2"})
+    pool, took = a_pool(market, keeper, gang)
+    assert (took, where(pool)) == ([True, True], {})
+    pool.fill_kept()
+    assert where(pool) == {"a-worker-0": "1", "a-worker-1": "2"}
+    assert waiting(pool) == ["a-worker-2", "b-worker-0"]
+    assert {name: sum(wanted.values()) for name, wanted in pool.wanted.items()} == {"g0": 1, "g1": 1}
+    assert pool.buy()
+    assert len(market.opened) == 4
 
 
 # --- What is taken ----------------------------------------------------------------------------------------------------
@@ -158,7 +177,7 @@ def test_a_node_is_on_the_account_of_the_gang_that_has_its_first_pod() -> None:
     assert [[key for key, _ in found[f"g{number}"].places] for number in range(3)] == [
         [pod.key for pod in gang] for gang in gangs
     ]
-    assert (pool.proof().usd, pool.proof().at_hand) == (pytest.approx(7.0), frozenset())
+    assert (pool.proof().usd, pool.proof().at_hand, pool.proof().bought) == (pytest.approx(8.0), frozenset(), 8.0)
     assert (market.bought.total(), waiting(pool)) == (4, [])
 
 

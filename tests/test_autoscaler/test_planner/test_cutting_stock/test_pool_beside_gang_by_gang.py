@@ -1,9 +1,9 @@
-"""Gangs that are bought for together: the same gangs, all of each, within the same limits, for no more money."""
+"""Gangs that are bought for together: the same gangs, all of each, for no more money than gang by gang."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -12,26 +12,31 @@ from hypothesis import strategies as st
 from autoscaler.model.cluster import Pod
 from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.labels import HOSTNAME
+from autoscaler.planner.cutting_stock.joint_packing import Pool
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.placement.gang_packing import Packing, Placed, pack
 from autoscaler.planner.placement.offerings import Market
-from autoscaler.planner.placement.pooled_packing import place_together
 from autoscaler.planner.supply.candidate_nodes import Place
 from tests import examples
 from tests.builders import a_gang, an_on_prem_node
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_demand, a_market, groups_of
 
-Both = tuple[dict[str, Placed | None], dict[str, Placed | None]]
+Both = tuple[dict[str, Placed | None], dict[str, Placed]]
 
 
 def both(gangs: Sequence[tuple[Pod, ...]], market: Market) -> Both:
-    """Gang by gang, and together."""
+    """Gang by gang, which is undone, and together."""
     start = market.snapshot.mark()
     demands = [a_demand(market, gang, f"g{number}") for number, gang in enumerate(gangs)]
     one_by_one = {one.name: pack([one], market).placed[one.name] for one in demands}
-    return one_by_one, place_together(demands, one_by_one, market, start)
+    market.snapshot.undo(start)
+    pool = Pool(market, SearchLimits())
+    assert all(pool.take(one) for one in demands)
+    assert pool.buy()
+    return one_by_one, pool.found()
 
 
-def usd(found: dict[str, Placed | None]) -> float:
+def usd(found: Mapping[str, Placed | None]) -> float:
     """Dollars per hour."""
     return Packing(found, sum(one.usd for one in found.values() if one)).usd_per_hour
 
@@ -61,33 +66,21 @@ def gangs_of(draw: st.DrawFn) -> list[tuple[Pod, ...]]:
 
 
 @settings(deadline=None, max_examples=examples(40))
-@given(
-    gangs=gangs_of(),
-    free=st.lists(st.sampled_from((2, 8)), max_size=2),
-    nodes=st.none() | st.integers(0, 5),
-    dollars=st.none() | st.sampled_from((3.0, 20.0)),
-)
-def test_no_gang_is_lost_and_no_limit_broken(
-    gangs: list[tuple[Pod, ...]], free: list[int], nodes: int | None, dollars: float | None
-) -> None:
-    """Gangs that had a place one by one have one; pods are placed once, on nodes with room; none pays more."""
+@given(gangs=gangs_of(), free=st.lists(st.sampled_from((2, 8)), max_size=2))
+def test_together_no_gang_is_lost_and_none_pays_more(gangs: list[tuple[Pod, ...]], free: list[int]) -> None:
+    """Pods are placed once, on nodes with room, of which none is empty."""
     homes = [an_on_prem_node(f"dgx-{number}", gpus=gpus, cpu=16, taints=()) for number, gpus in enumerate(free)]
     places = [Place(one.name, one.labels, (), dict(one.allocatable), 0, node=one) for one in homes]
-    limits = {"nodes": nodes, "usd": dollars}
-    ceilings = {name: limit for name, limit in limits.items() if limit is not None}
-    market = a_market([pod for gang in gangs for pod in gang], groups_of(maximum=3), places, **ceilings)
+    market = a_market([pod for gang in gangs for pod in gang], groups_of(), places)
     one_by_one, together = both(gangs, market)
-    assert {name for name, one in one_by_one.items() if one} <= {name for name, one in together.items() if one}
-    if all(one_by_one.values()):
-        assert usd(together) <= usd(one_by_one) + 1e-9
-    put = Counter(key for one in together.values() if one for key, _ in one.places)
+    assert all(one_by_one.values())
+    assert usd(together) <= usd(one_by_one) + 1e-9
+    put = Counter(key for one in together.values() for key, _ in one.places)
     assert put == Counter(key for place in market.snapshot.places for key in place.guests)
-    assert all(len(one.places) == len(gangs[int(name[1:])]) for name, one in together.items() if one)
+    assert all(len(one.places) == len(gangs[int(name[1:])]) for name, one in together.items())
     assert all(amount >= 0 for place in market.snapshot.places for amount in place.free.values())
-    bought = [place for one in together.values() if one for place in one.bought]
+    bought = [place for one in together.values() for place in one.bought]
     assert len({place.name for place in bought}) == len(bought) == market.bought.total()
-    assert nodes is None or len(bought) <= nodes
-    assert dollars is None or usd(together) <= dollars + 1e-9
     assert all(place.guests for place in bought)
 
 
