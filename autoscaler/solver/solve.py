@@ -35,6 +35,7 @@ from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Watch
 from autoscaler.solver.few_pods import SELECTIONS, cheapest_for_few
 from autoscaler.solver.lp.capacity import Stock
+from autoscaler.solver.neighbourhoods import PODS, improved
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
 from autoscaler.solver.rounding import Lot, Rounding
 from autoscaler.solver.solution import Answer, Nodes
@@ -103,6 +104,8 @@ def _rounded(market: Cutting, generation: Generation, watch: Watch, *, rounds: i
         share = watch.share(len(market.parts) - turn)
         rounding = Rounding(generation, share, counts=counts, stock=stock)
         plans[part] = rounding.best(rounds=rounds)
+        if rounds and market.apart is None and plans[part] and counts.sum() <= PODS:
+            plans[part] = improved(market.problem, plans[part], stock)
         for lot in plans[part]:
             stock.take(lot.kind, lot.times)
     return plans

@@ -59,7 +59,7 @@ class AutoscalerRelease(pulumi.ComponentResource):
         region: str,
         policy: str,
         control_plane: ControlPlanePart,
-        approves_nodes: bool = False,
+        approves_nodes: bool,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """``policy``: the text of the policy file; ``approves_nodes``: whether the approver comes along."""

@@ -21,7 +21,7 @@ from autoscaler.acting_policy import OnePolicy
 from autoscaler.cloud import autoscaling_groups, errors
 from autoscaler.cloud.purchases import Bought
 from autoscaler.config.policy import Policy
-from autoscaler.executor import Executor
+from autoscaler.executor import Executor, NotYet
 from autoscaler.kube import client
 from autoscaler.kube.cache import Store
 from autoscaler.kube.schema.core import JobJson, Meta, NodeJson, PodJson
@@ -452,6 +452,21 @@ def test_nothing_is_bought_with_money_that_was_not_set_free(step: Step, door: st
         held.until = 0
     loop.once()
     assert made.did()[3:] == [door, "grow", "cordon"]
+
+
+def test_a_step_that_the_cluster_has_overtaken_is_not_left_alone_any_more() -> None:
+    """It failed once, and is tried again when its time has come: by then it is not to be done, and nothing holds it."""
+    made = bench(Cordon("n", "r"))
+    loop = made.loop()
+    made.knows_aws()
+    made.fakes.failures["cordon"] = Unavailable("no answer")
+    loop.once()
+    assert len(loop._held) == 1
+    for held in loop._held.values():
+        held.until = 0
+    made.fakes.failures["cordon"] = NotYet()
+    loop.once()
+    assert loop._held == {}
 
 
 @dataclass

@@ -12,8 +12,12 @@ class SearchLimits:
 
     work: float = 15.0
     """Of the solver for any pool; a unit is about a millisecond of a core of 2024."""
-    work_of_first: float = 0.155
-    """More for each of the first pods for which nodes are bought: rows are added with them."""
+    work_of_few: float = 0.09
+    """More for each of a few pods for which nodes are bought: rows are added with them. A few of their nodes at a time
+    are packed anew at the end (:mod:`autoscaler.solver.neighbourhoods`), which does more for them."""
+    few_pods: int = 100
+    work_of_first: float = 0.17125
+    """More for each of the first pods beyond those."""
     first_pods: int = 500
     work_per_pod: float = 0.1
     """More for each further one."""
@@ -54,6 +58,7 @@ class SearchLimits:
         return cls(
             first=cls(),
             work=250 * seconds,
+            work_of_few=0.1 * seconds,
             work_of_first=0.1 * seconds,
             work_per_pod=0.04 * seconds,
             work_per_row=8 * seconds,
@@ -63,5 +68,9 @@ class SearchLimits:
 
     def work_for(self, pods: int, rows: int) -> float:
         """The budget of one call of the solver."""
-        for_pods = self.work_of_first * min(pods, self.first_pods) + self.work_per_pod * max(0, pods - self.first_pods)
+        for_pods = (
+            self.work_of_few * min(pods, self.few_pods)
+            + self.work_of_first * max(0, min(pods, self.first_pods) - self.few_pods)
+            + self.work_per_pod * max(0, pods - self.first_pods)
+        )
         return self.work + for_pods + self.work_per_row * max(0, rows - self.few_rows)

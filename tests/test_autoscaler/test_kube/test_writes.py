@@ -59,8 +59,9 @@ def test_a_cordon_is_marked_as_ours_and_bound_to_what_was_seen(api: FakeApi, wri
 def test_a_cordon_of_somebody_else_is_neither_taken_over_nor_lifted(api: FakeApi, writes: Writes) -> None:
     """Whoever set it lifts it."""
     api.answer = lambda _asked: Answer(node(unschedulable=True))
-    with pytest.raises(Refused, match="cordoned already"):
+    with pytest.raises(Refused, match="cordoned already") as refused:
         writes.cordon("n", at=datetime.now(UTC))
+    assert refused.value.status == 409
     with pytest.raises(Refused, match="not Spillway's"):
         writes.uncordon("n")
     assert {asked.method for asked in api.asked} == {"GET"}
@@ -135,7 +136,7 @@ def test_a_pod_is_told_once_by_whatever_autoscaler(api: FakeApi, writes: Writes)
     first = api.asked[-1].body
     assert first["involvedObject"]["uid"] == "u"
     assert first["reportingComponent"] == words.AUTOSCALER
-    assert len(first["message"]) == 1024
+    assert (len(first["message"]), first["count"]) == (1024, 1)
     api.answer = lambda _asked: Answer({"message": "already exists"}, 409)
     assert not writes.tell_pod(namespace="ns", name="p", uid="u", reason="R", message="m")
     assert api.asked[-1].body["metadata"]["name"] == first["metadata"]["name"]

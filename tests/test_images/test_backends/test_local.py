@@ -105,6 +105,8 @@ def test_the_line_is_fitted_and_the_server_ends_with_the_workers() -> None:
     assert submitted(TRAIN).output.splitlines()[1:] == ["  worker-0", "  worker-1", "  ps-0"]
     until(lambda: len(groups()) == 3, "three programs")
     programs = groups()
+    until(lambda: "waiting" not in {state.state for state in seen().values()}, "all of them to run")
+    assert all(state.state == ("running" if state.running else "done") for state in seen().values())
     ended()
     assert {role: (state.state, state.succeeded) for role, state in seen().items()} == {
         "worker": ("done", 2),

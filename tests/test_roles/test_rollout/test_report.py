@@ -50,7 +50,10 @@ def test_what_was_mended_is_no_drift_any_more() -> None:
     wanted = HostPlan(host="d", changes=(Change(resource="runtime | Config", commands=("w",), disruption=WORSE),))
     after = {"c": HostPlan(host="c"), "d": wanted}
     began = datetime(2026, 1, 2, tzinfo=UTC)
-    found = [Finding("d", "disk", "error", "/ has 3 MiB free", "free some")]
+    found = [
+        Finding("c", "apt", "warning", "its lock is held", "wait"),
+        Finding("d", "disk", "error", "/ has 3 MiB free", "free some"),
+    ]
     before = [PLANS[2], wanted]
     rolled = Rolled(plans=after, changed=["c"], held={"d": "the preflight found an error"})
     told = report.record(before, command="apply", began=began, seconds=1.0, rolled=rolled, findings=found)
@@ -66,6 +69,7 @@ def test_what_was_mended_is_no_drift_any_more() -> None:
     assert 'spillway_nodes_drift{host="c"} 3' in metrics
     assert 'spillway_nodes_drift_left{host="c"} 0' in metrics
     assert 'spillway_nodes_preflight_errors{host="d"} 1' in metrics
+    assert 'spillway_nodes_preflight_errors{host="c"}' not in metrics
 
 
 def test_the_exit_status_tells_drift_from_silence() -> None:

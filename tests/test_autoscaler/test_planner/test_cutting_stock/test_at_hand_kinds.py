@@ -111,7 +111,15 @@ def test_places_are_taken_one_by_one_and_a_copy_keeps_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("pods", "rows", "work"),
-    [(0, 0, 15.0), (100, 112, 30.5), (500, 112, 92.5), (501, 112, 92.6), (600, 0, 102.5), (100, 113, 48.5)],
+    [
+        (0, 0, 15.0),
+        (100, 112, 24.0),
+        (200, 112, 41.125),
+        (500, 112, 92.5),
+        (501, 112, 92.6),
+        (600, 0, 102.5),
+        (100, 113, 42.0),
+    ],
 )
 def test_more_pods_and_more_rows_are_searched_for_longer(pods: int, rows: int, work: float) -> None:
     """Each of the first pods counts for more than each further one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,3 +55,17 @@ def test_of_the_nodes_of_a_gang_that_starts_four_are_named(machines: int, said: 
     decided = plan(a_cluster(pods=a_gang(pods=machines, gpus=8), nodes=nodes, groups=[]), a_policy(), Memory())
     [start] = [step for step in decided.steps if isinstance(step, Admit)]
     assert start.because == f"all of {machines} waiting pods of gang team/mnist have a place on {said}"
+
+
+def test_of_the_pods_of_a_gang_those_behind_our_gate_are_started() -> None:
+    """Another one is the scheduler's already, which puts it where it likes."""
+    first, second = a_gang(pods=2, gpus=2)
+    decided = plan(
+        a_cluster(
+            pods=[replace(first, nominated="m0"), replace(second, gates=())], nodes=[an_on_prem_node("m0")], groups=[]
+        ),
+        a_policy(),
+        Memory(),
+    )
+    [start] = [step for step in decided.steps if isinstance(step, Admit)]
+    assert start.placements == ((first.key, "m0"),)

@@ -11,7 +11,7 @@ import pytest
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Group, Node, Notice, Refusal
 from autoscaler.model.constraints import Taint
-from autoscaler.model.resources import CPU, Resources
+from autoscaler.model.resources import CPU, PODS, Resources
 from autoscaler.planner.supply import candidate_nodes, fleet, node_places
 from autoscaler.planner.supply.candidate_nodes import Place
 from tests.builders import NOW, a_cluster, a_daemon_set, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
@@ -181,7 +181,8 @@ def test_room_is_kept_for_daemons_that_have_not_come_yet() -> None:
         "a-1", node=node.name, phase="Running", owner="DaemonSet/a", namespace="kube-system", cpu="100m", is_daemon=True
     )
     assert bare[CPU] - place(node, group, daemon_sets=daemons, pods=[there]).free[CPU] == 400
-    assert seen(group, daemon_sets=[*daemons, elsewhere]).room_of(group)[CPU] == group.allocatable[CPU] - 400
+    room = seen(group, daemon_sets=[*daemons, elsewhere]).room_of(group)
+    assert (room[CPU], room[PODS]) == (group.allocatable[CPU] - 400, group.allocatable[PODS] - 2)
 
 
 def test_only_reserved_nodes_are_told_as_reserved() -> None:
