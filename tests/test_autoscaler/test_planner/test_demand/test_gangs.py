@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.model.cluster import GangRef
-from autoscaler.model.labels import GATE
+from autoscaler.model.constraints import Requirement
+from autoscaler.model.labels import GATE, HOSTNAME
 from autoscaler.planner.demand.gangs import foreign_gates, gangs_of, pinned_to
 from tests.builders import a_gang, a_pod, later, selects
 
@@ -95,6 +96,8 @@ def test_a_pod_pinned_to_a_host_is_as_good_as_bound() -> None:
     admitted = replace(first, gates=(), affinity=(selects(host="dgx-1"),))
     (gang,) = gangs_of([admitted, second])
     assert (pinned_to(admitted), gang.nodes, gang.waiting) == ("dgx-1", ("dgx-1",), (second,))
+    zoned = replace(admitted, affinity=((*selects(host="dgx-1"), *selects(zone="a")),))
+    assert pinned_to(zoned) == "dgx-1", "whatever else is asked of the host"
 
 
 @pytest.mark.parametrize(
@@ -104,6 +107,7 @@ def test_a_pod_pinned_to_a_host_is_as_good_as_bound() -> None:
         {"affinity": (selects(zone="a"),)},
         {"affinity": (selects(host="dgx-1"), selects(host="dgx-2"))},
         {"affinity": (selects(host="dgx-1"), selects(zone="a"))},
+        {"affinity": ((Requirement(HOSTNAME, "NotIn", ("dgx-1",)),),)},
         {"affinity": (selects(host="dgx-1"),), "gates": (GATE,)},
     ],
 )
