@@ -35,7 +35,7 @@ from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Watch
 from autoscaler.solver.few_pods import SELECTIONS, cheapest_for_few
 from autoscaler.solver.lp.capacity import Stock
-from autoscaler.solver.neighbourhoods import PODS, improved
+from autoscaler.solver.neighbourhoods import PODS, TURNS, improved
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
 from autoscaler.solver.rounding import Lot, Rounding
 from autoscaler.solver.solution import Answer, Nodes
@@ -53,6 +53,7 @@ def cheapest(
     rounds: int = 400,
     turns: int | None = None,
     few: int = SELECTIONS,
+    neighbourhoods: int = TURNS,
 ) -> Answer:
     """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline``, or after ``rounds``.
 
@@ -60,6 +61,7 @@ def cheapest(
     ``begun``: a plan to begin with, as far as nodes of these kinds hold it; where it has all pods, none is dearer.
     ``turns``: of improving the whole plan at most, if not as many as rounds; without any nothing is proven closely.
     ``few``: selections of pods up to which all are asked about, if need be beyond the deadline.
+    ``neighbourhoods``: of a plan for not many pods, to be packed anew when the time is over.
     """
     watch = Watch(clock=clock, start=clock(), deadline=deadline)
     market = Cutting.of(shapes, kinds, limits)
@@ -80,7 +82,7 @@ def cheapest(
         generation.prove()
     if rounds and known is not None and market.apart is None:
         market.remember(known, generation)
-    plans = _rounded(market, generation, watch, rounds=turns)
+    plans = _rounded(market, generation, watch, rounds=turns, neighbourhoods=neighbourhoods)
     if turns and market.apart is None:
         generation.prove_exactly()
     return market.answer(plans, shapes, partial(market.bound, generation))
@@ -96,7 +98,9 @@ def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind], limits: Sequence
     return max(0.0, market.bound(generation, market.problem.counts))
 
 
-def _rounded(market: Cutting, generation: Generation, watch: Watch, *, rounds: int) -> dict[str, list[Lot]]:
+def _rounded(
+    market: Cutting, generation: Generation, watch: Watch, *, rounds: int, neighbourhoods: int
+) -> dict[str, list[Lot]]:
     """Whole nodes for each part, with its share of the time that is left."""
     stock = Stock(market.problem.available, market.problem.uses, market.problem.most)
     plans: dict[str, list[Lot]] = {}
@@ -104,8 +108,8 @@ def _rounded(market: Cutting, generation: Generation, watch: Watch, *, rounds: i
         share = watch.share(len(market.parts) - turn)
         rounding = Rounding(generation, share, counts=counts, stock=stock)
         plans[part] = rounding.best(rounds=rounds)
-        if rounds and market.apart is None and plans[part] and counts.sum() <= PODS:
-            plans[part] = improved(market.problem, plans[part], stock)
+        if rounds and market.apart is None and counts.sum() <= PODS:
+            plans[part] = improved(market.problem, plans[part], stock, turns=neighbourhoods)
         for lot in plans[part]:
             stock.take(lot.kind, lot.times)
     return plans

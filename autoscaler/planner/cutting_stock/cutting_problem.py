@@ -142,6 +142,7 @@ class CuttingProblem:
                 deadline=work,
                 clock=Work(),
                 rounds=limits.rounds,
+                neighbourhoods=limits.neighbourhoods_at_hand if self.free else round(times * limits.neighbourhoods),
             )
             if not any(answer.left) and answer.gap < limits.as_good_as_proven:
                 break

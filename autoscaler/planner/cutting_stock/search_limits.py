@@ -30,6 +30,10 @@ class SearchLimits:
     """As much work as for a purchase alone, times this, for such a problem."""
     work_otherwise: float = 0.25
     """And for the purchase that is made where such places are filled first, which is compared with it."""
+    neighbourhoods: int = 100
+    """Of a plan for not many pods, to be packed anew."""
+    neighbourhoods_at_hand: int = 10
+    """The same with places that cost nothing more: pods that go there cost nothing, wherever it is."""
     turns: int = 12
     """Of buying for those that were left, where pods are of many sizes."""
     first: SearchLimits | None = None
