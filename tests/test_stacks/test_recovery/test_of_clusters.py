@@ -342,7 +342,8 @@ def test_the_gate_of_a_member_is_found_by_its_instance(here: StandIn) -> None:
     [orphan] = finder().find(token, "it", inputs)
     remove(orphan)
     assert finder().find(token, "it", inputs) == []
-    assert len(ssm.list_associations()["Associations"]) == 1
+    [left] = ssm.list_associations()["Associations"]
+    assert left["Targets"] == [{"Key": "InstanceIds", "Values": [other]}]
 
 
 @pytest.mark.usefixtures("environment")

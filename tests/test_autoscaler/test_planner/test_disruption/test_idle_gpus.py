@@ -171,6 +171,15 @@ def test_one_that_became_idle_later_holds_up_its_gang() -> None:
         assert freed(done) == ([("team/a", "team/b")] if at >= 130 else [])
 
 
+def test_one_that_became_idle_later_holds_up_no_other_pod() -> None:
+    """Each has its own time, whatever they are called."""
+    pods, done = [notebook(name) for name in ("a", "b")], Plan()
+    for at in range(0, 92, 2):
+        uses = {"a": 0.9 if at < 70 else 0.0, "b": 0.0}
+        done = look(*pods, uses=uses, minutes=at, rules=policy(), memory=done.memory)
+    assert (list(done.idle_gpus), freed(done)) == (["team/b"], [("team/b",)])
+
+
 def test_a_pause_of_another_group_holds_up_nothing() -> None:
     """Machines that we own are of none."""
     told = after(notebook(), minutes=88)

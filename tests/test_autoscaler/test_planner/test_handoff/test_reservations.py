@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Assignment, Grow, Memory, Nominate, Plan, Reserve, Step, Unreserve
-from autoscaler.model.cluster import Cluster, DaemonSet, Node, Pod
+from autoscaler.model.cluster import CapacityBlock, Cluster, DaemonSet, Node, Pod
 from autoscaler.model.constraints import Spread, Taint, Toleration
 from autoscaler.model.resources import Resources
 from autoscaler.planner.plan import plan
@@ -208,6 +208,22 @@ def test_a_node_whose_devices_a_daemon_set_may_register_is_opened_for_it() -> No
     everywhere = replace(plugin, tolerations=(Toleration(operator="Exists"),))
     waits = decide(a_cluster(pods=[loose()], nodes=[node], groups=[GROUP], daemon_sets=[everywhere]))
     assert steps(waits, Unreserve) == []
+
+
+def test_a_node_of_a_capacity_block_stays_reserved_unless_that_keeps_its_devices_away() -> None:
+    """For whatever ends within the block; once its devices are there, nothing keeps them away."""
+    block = CapacityBlock(later(hours=-1), later(hours=23))
+    group = replace(GROUP, block=block)
+    plugin = DaemonSet("kube-system", "plugin", Resources(), tolerations=(Toleration(words.GPU, "Exists"),))
+    lacking = Resources({name: amount for name, amount in NEW.allocatable.items() if name != words.GPU})
+    for node, daemon_sets, opened in (
+        (NEW, [], False),
+        (NEW, [plugin], False),
+        (replace(NEW, allocatable=lacking), [], False),
+        (replace(NEW, allocatable=lacking), [plugin], True),
+    ):
+        decided = decide(a_cluster(pods=[], nodes=[node], groups=[group], daemon_sets=daemon_sets))
+        assert bool(steps(decided, Unreserve)) is opened, (node.allocatable, daemon_sets)
 
 
 def test_the_taint_on_a_machine_that_is_no_group_s_is_a_taint_like_any_other() -> None:

@@ -183,6 +183,12 @@ def test_a_gang_stays_in_one_zone_where_it_must_though_two_would_be_cheaper() ->
         assert {place.labels[words.ZONE] for _, place in placed.places} == {anchor}
     market = a_market(pods, ZONED)
     assert packed(market, replace(a_demand(market, pods), topology=words.ZONE, anchor="c")) is None
+    nowhere = own_place("n1", "a")
+    del nowhere.labels[words.ZONE]
+    market = a_market(pods, ZONED, [nowhere])
+    placed = packed(market, replace(a_demand(market, pods), topology=words.ZONE))
+    assert placed is not None
+    assert "n1" not in hosts(placed).values(), "a node that is in no zone"
 
 
 def test_a_gang_on_one_host_is_bought_one_that_holds_all_of_it() -> None:
