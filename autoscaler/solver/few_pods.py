@@ -20,6 +20,8 @@ from autoscaler.solver.rounding import Lot, Lots
 
 SELECTIONS = 1024
 """At most: work grows with their square, and is some 10 ms of a core of 2024 for so many."""
+_FEW = 64
+"""Selections of which the parts are kept from one call to the next: 2,000 pairs, some 30 kB, at most."""
 _ROUNDING = 1e-6
 
 
@@ -38,7 +40,12 @@ def cheapest_for_few(problem: Problem, parts: Mapping[str, Whole], few: int = SE
 
 
 def cheapest_nodes(problem: Problem, counts: Whole, by_price: Whole) -> Lots:
-    """Nodes for so many pods of each shape, of any kinds, however few there are of them. ``by_price``: the kinds."""
+    """Nodes for so many pods of each shape, of any kinds, however few there are of them; none where no kind will do.
+
+    ``by_price``: the kinds, the cheapest first.
+    """
+    if not len(by_price):
+        return []
     rows = np.nonzero(counts)[0]
     selections = _selections(tuple(counts[rows].tolist()))
     pods = np.zeros((len(selections.pods), len(counts)), dtype=np.int64)
@@ -59,8 +66,11 @@ class _Selections:
     """For each selection the numbers of those parts of it that have its first pod, and of what is left without each."""
 
 
-@lru_cache(maxsize=256)
 def _selections(counts: tuple[int, ...]) -> _Selections:
+    return _kept(counts) if math.prod(many + 1 for many in counts) <= _FEW else _made(counts)
+
+
+def _made(counts: tuple[int, ...]) -> _Selections:
     pods = np.indices([many + 1 for many in counts]).reshape(len(counts), -1).T.astype(np.int64)
     parts = []
     for number, selection in enumerate(pods):
@@ -71,8 +81,11 @@ def _selections(counts: tuple[int, ...]) -> _Selections:
     return _Selections(pods, parts)
 
 
+_kept = lru_cache(maxsize=256)(_made)
+
+
 def _partition(selections: _Selections, usd: Floats) -> list[int]:
-    """Numbers of the selections that are together the last one, for the least dollars."""
+    """Numbers of the selections that are together the last one, for the least dollars; none where nothing will do."""
     many = len(usd)
     least, taken = np.zeros(many), [0] * many
     for number in range(1, many):
@@ -80,7 +93,7 @@ def _partition(selections: _Selections, usd: Floats) -> list[int]:
         costs = usd[parts] + least[rest]
         best = costs.argmin()
         least[number], taken[number] = costs[best], int(parts[best])
-    found, left = list[int](), many - 1
+    found, left = list[int](), many - 1 if np.isfinite(least[-1]) else 0
     while left:
         found.append(taken[left])
         left -= taken[left]

@@ -46,7 +46,7 @@ def improved(problem: Problem, plan: Lots, stock: Stock, *, turns: int = TURNS) 
         old = [nodes[one] for one in some]
         _take(left, old, -1)
         new = cheapest_nodes(problem, _pods(old), by_price[left.left[by_price] >= 1])
-        if _usd(problem, new) < _usd(problem, old) - _EPSILON and _are_left(left, new):
+        if new and _usd(problem, new) < _usd(problem, old) - _EPSILON and _are_left(left, new):
             nodes = {one: lot for one, lot in nodes.items() if one not in some} | dict(enumerate(new, following))
             following += len(new)
             _take(left, new)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.solver.deadline import Work
-from autoscaler.solver.few_pods import SELECTIONS
-from autoscaler.solver.problem import Kind, Limit, Shape, Vector
+from autoscaler.solver.few_pods import SELECTIONS, cheapest_nodes
+from autoscaler.solver.problem import Cutting, Kind, Limit, Shape, Vector
 from autoscaler.solver.solve import cheapest
 from tests import examples
 
@@ -113,3 +114,12 @@ def test_pods_of_different_parts_share_no_node() -> None:
         ("b", "small", ((1, 1), (2, 1))),
     ]
     assert (answer.usd, answer.lower_bound) == (2.0, 2.0)
+
+
+def test_where_no_kind_will_do_there_are_no_nodes() -> None:
+    """Of those that are named: for all pods or for some; and where none is named."""
+    problem = Cutting.of([Shape((2, 2, 0, 1), 1), Shape((9, 9, 0, 1), 1)], KINDS, ()).problem
+    counts, by_price = problem.counts, np.argsort(problem.usd)
+    small, large = (next(one for one, usd in enumerate(problem.usd) if usd == price) for price in (1.0, 2.5))
+    for kinds, found in ((by_price, 1), ([large], 1), ([small], 0), ([], 0)):
+        assert len(cheapest_nodes(problem, counts, np.array(kinds, dtype=np.int64))) == found
