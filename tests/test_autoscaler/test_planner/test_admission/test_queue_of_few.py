@@ -142,6 +142,17 @@ def test_gangs_that_may_be_bought_for_are_bought_for_together(
     assert {name for name, nodes in found.items() if nodes} == {"a", "b"} - waits.keys()
 
 
+def test_gangs_whose_pods_keep_apart_by_host_are_bought_for_with_the_others() -> None:
+    """Two replicas on two nodes, and a gang beside them: what all of that costs is proven."""
+    apart = PodTerm(HOSTNAME, (Requirement("app", "In", ("web",)),), frozenset({"team"}))
+    web = [a_pod(f"web-{number}", gpus=1, labels={"app": "web"}, apart_from=(apart,)) for number in range(2)]
+    queue = a_queue(*web, *a_gang("a", 2, gpus=3))
+    found, _ = placed(queue)
+    assert found["web-0"] != found["web-1"]
+    assert {*found["a"]} == {*found["web-0"], *found["web-1"]}
+    assert (queue.market.bought.total(), queue.proof.usd) == (2, pytest.approx(4.0))
+
+
 def test_a_gang_that_was_planned_before_is_not_bought_for_again() -> None:
     """Its node is its own; it counts for nothing."""
     ordered = replace(GPUS, desired=1)
