@@ -274,7 +274,7 @@ class GangQueue:
         ``known``: fillings for a purchase within limits, where a few gangs may be left out. Where there are places that
         cost nothing more, the cheaper is kept of filling them first and of filling them in the same problem.
         """
-        jointly = self._has_few_kinds_at_hand(gangs, pooled)
+        jointly = not self._fit_at_once(gangs, pooled) and self._has_few_kinds_at_hand(gangs, pooled)
         if known is not None:
             times = self.limits.work_of_later_turns if goes_on else 1.0
             return self._purchase(
@@ -299,6 +299,19 @@ class GangQueue:
         self.market.snapshot.undo(start)
         again = self._purchase(gangs, settled, pooled, goes_on=goes_on, times=less, partial=first.purchase)
         return again if again is None or at_once is None else replace(again, proof=_proof(again, pooled, at_once.proof))
+
+    def _fit_at_once(self, gangs: Iterable[Gang], pooled: Collection[str]) -> bool:
+        """Whether these are few pods with room on nodes that stand: kinds of all of those need not be known."""
+        pods = [item for gang in gangs if gang.name in pooled for item in self._demand(gang).pods]
+        if len(pods) > self.limits.tried_at_once:
+            return False
+        snapshot, start = self.market.snapshot, self.market.snapshot.mark()
+        left = list(pods)
+        while left and (place := snapshot.find(left[-1][1])) is not None:
+            key, shape = left.pop()
+            snapshot.put(shape, place, key)
+        snapshot.undo(start)
+        return not left
 
     def _has_few_kinds_at_hand(self, gangs: Iterable[Gang], pooled: frozenset[str]) -> bool:
         shapes = {shape for gang in gangs if gang.name in pooled for _, shape in self._demand(gang).pods}

@@ -26,6 +26,8 @@ class SearchLimits:
     few_rows: int = 112
     at_hand_kinds: int = 300
     """Kinds at most of places that cost nothing more, to be filled in the same problem as nodes are bought in."""
+    tried_at_once: int = 32
+    """Pods up to which it is tried first whether all have room: with 15,000 nodes to find their kinds takes 20 ms."""
     work_at_hand: float = 3.0
     """As much work as for a purchase alone, times this, for such a problem."""
     work_otherwise: float = 0.25

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,11 +15,13 @@ from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.labels import HOSTNAME, ZONE
 from autoscaler.planner.admission.gang_queue import GangQueue, demand_of
 from autoscaler.planner.admission.wait_or_buy import Patience
+from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.demand.gangs import gangs_of
 from autoscaler.planner.placement.available_offerings import coming, offerings
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot
+from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.planner.supply.fleet import survey
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, later
 
@@ -151,6 +153,25 @@ def test_gangs_whose_pods_keep_apart_by_host_are_bought_for_with_the_others() ->
     assert found["web-0"] != found["web-1"]
     assert {*found["a"]} == {*found["web-0"], *found["web-1"]}
     assert (queue.market.bought.total(), queue.proof.usd) == (2, pytest.approx(4.0))
+
+
+@pytest.mark.parametrize(("pods", "gpus", "looked"), [(32, 1, False), (33, 1, True), (32, 2, True), (2, 9, True)])
+def test_kinds_of_what_is_there_are_looked_for_where_few_pods_do_not_fit_at_once(
+    pods: int, gpus: int, *, looked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among 15,000 nodes that takes longer than all else; where all have room at once it would say nothing."""
+    asked, of = list[object](), AtHandKinds.of
+
+    def noted(shapes: Iterable[Shape], market: Market, *, most: int) -> AtHandKinds | None:
+        asked.append(market)
+        return of(shapes, market, most=most)
+
+    monkeypatch.setattr(AtHandKinds, "of", noted)
+    nodes = [an_on_prem_node(f"n{number}", gpus=8, cpu=64) for number in range(5)]
+    queue = a_queue(*(a_pod(f"p{number}", gpus=gpus) for number in range(pods)), nodes=nodes)
+    found, _ = placed(queue)
+    assert bool(asked) is looked
+    assert sum(map(bool, found.values())) == (pods if gpus < 9 else 0)
 
 
 def test_a_gang_that_was_planned_before_is_not_bought_for_again() -> None:
