@@ -274,7 +274,7 @@ class GangQueue:
         ``known``: fillings for a purchase within limits, where a few gangs may be left out. Where there are places that
         cost nothing more, the cheaper is kept of filling them first and of filling them in the same problem.
         """
-        jointly = not self._fit_at_once(gangs, pooled) and self._has_few_kinds_at_hand(gangs, pooled)
+        jointly = not self._fit_at_once(gangs, settled, pooled) and self._has_few_kinds_at_hand(gangs, pooled)
         if known is not None:
             times = self.limits.work_of_later_turns if goes_on else 1.0
             return self._purchase(
@@ -300,18 +300,25 @@ class GangQueue:
         again = self._purchase(gangs, settled, pooled, goes_on=goes_on, times=less, partial=first.purchase)
         return again if again is None or at_once is None else replace(again, proof=_proof(again, pooled, at_once.proof))
 
-    def _fit_at_once(self, gangs: Iterable[Gang], pooled: Collection[str]) -> bool:
-        """Whether these are few pods with room on nodes that stand: kinds of all of those need not be known."""
-        pods = [item for gang in gangs if gang.name in pooled for item in self._demand(gang).pods]
-        if len(pods) > self.limits.tried_at_once:
+    def _fit_at_once(self, gangs: Iterable[Gang], settled: Collection[str], pooled: Collection[str]) -> bool:
+        """Whether few pods are asked about, all pooled, that find room in turn on nodes that stand.
+
+        The kinds of these nodes need not be known then.
+        """
+        asked = [gang for gang in gangs if gang.name not in settled]
+        pods = [item for gang in asked for item in self._demand(gang).ranked]
+        if len(pods) > self.limits.tried_at_once or not all(gang.name in pooled for gang in asked):
             return False
         snapshot, start = self.market.snapshot, self.market.snapshot.mark()
-        left = list(pods)
-        while left and (place := snapshot.find(left[-1][1])) is not None:
-            key, shape = left.pop()
+        placed = 0
+        for key, shape in pods:
+            place = snapshot.find(shape)
+            if place is None:
+                break
             snapshot.put(shape, place, key)
+            placed += 1
         snapshot.undo(start)
-        return not left
+        return placed == len(pods)
 
     def _has_few_kinds_at_hand(self, gangs: Iterable[Gang], pooled: frozenset[str]) -> bool:
         shapes = {shape for gang in gangs if gang.name in pooled for _, shape in self._demand(gang).pods}
