@@ -15,14 +15,14 @@ from functools import lru_cache
 import numpy as np
 
 from autoscaler.solver.lp.arrays import Floats, Whole
+from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.lp.master import Problem
 from autoscaler.solver.rounding import Lot, Lots
 
 SELECTIONS = 1024
 """At most: work grows with their square, and is some 10 ms of a core of 2024 for so many."""
-_FEW = 64
+KEPT = 64
 """Selections of which the parts are kept from one call to the next: 2,000 pairs, some 30 kB, at most."""
-_ROUNDING = 1e-6
 
 
 def cheapest_for_few(problem: Problem, parts: Mapping[str, Whole], few: int = SELECTIONS) -> dict[str, Lots] | None:
@@ -34,9 +34,8 @@ def cheapest_for_few(problem: Problem, parts: Mapping[str, Whole], few: int = SE
         return None
     by_price = np.argsort(problem.usd, kind="stable")
     found = {part: cheapest_nodes(problem, counts, by_price) for part, counts in parts.items()}
-    bought = np.bincount([lot.kind for lots in found.values() for lot in lots], minlength=len(problem.usd))
-    is_allowed = np.all(bought <= problem.available) and np.all(problem.uses @ bought <= problem.most + _ROUNDING)
-    return found if is_allowed else None
+    stock = Stock(problem.available, problem.uses, problem.most)
+    return found if stock.has([lot.kind for lots in found.values() for lot in lots]) else None
 
 
 def cheapest_nodes(problem: Problem, counts: Whole, by_price: Whole) -> Lots:
@@ -67,7 +66,7 @@ class _Selections:
 
 
 def _selections(counts: tuple[int, ...]) -> _Selections:
-    return _kept(counts) if math.prod(many + 1 for many in counts) <= _FEW else _made(counts)
+    return _kept(counts) if math.prod(many + 1 for many in counts) <= KEPT else _made(counts)
 
 
 def _made(counts: tuple[int, ...]) -> _Selections:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from autoscaler.solver.few_pods import cheapest_nodes
+from autoscaler.solver.few_pods import KEPT, cheapest_nodes
 from autoscaler.solver.lp.arrays import Whole
 from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.lp.master import Problem
@@ -21,8 +21,6 @@ TURNS = 20
 """Of 12 to 80 pods on 949 types, 8 to 13 % above the best that is known, so many leave 2 to 5 %; 1 to 6 ms."""
 PODS = 200
 """More are not improved this way: of so many nodes too few are looked at."""
-_SELECTIONS = 64
-"""Of the pods of the nodes that are packed anew: six of six shapes. More at a time are better, fewer quicker."""
 _AT_LEAST = 2
 _LOOKED_AT = 16
 """Nodes that are drawn until there are so many selections."""
@@ -46,7 +44,7 @@ def improved(problem: Problem, plan: Lots, stock: Stock, *, turns: int = TURNS) 
         old = [nodes[one] for one in some]
         _take(left, old, -1)
         new = cheapest_nodes(problem, _pods(old), by_price[left.left[by_price] >= 1])
-        if new and _usd(problem, new) < _usd(problem, old) - _EPSILON and _are_left(left, new):
+        if new and _usd(problem, new) < _usd(problem, old) - _EPSILON and left.has([lot.kind for lot in new]):
             nodes = {one: lot for one, lot in nodes.items() if one not in some} | dict(enumerate(new, following))
             following += len(new)
             _take(left, new)
@@ -56,13 +54,13 @@ def improved(problem: Problem, plan: Lots, stock: Stock, *, turns: int = TURNS) 
 
 
 def _drawn(nodes: Mapping[int, Lot], turn: int) -> frozenset[int]:
-    """Numbers of a few nodes."""
+    """Numbers of a few nodes: of six pods of six shapes, say. More at a time are better, fewer quicker."""
     in_turn = sorted(nodes, key=lambda one: (one + 1) * (turn + 1) * _MULTIPLIER % _MODULUS)
     some = list[int]()
     counts: Whole | int = 0
     for one in in_turn[:_LOOKED_AT]:
         more = counts + nodes[one].pods
-        if np.prod(more + 1.0) <= _SELECTIONS:
+        if np.prod(more + 1.0) <= KEPT:
             counts = more
             some.append(one)
     return frozenset(some)
@@ -80,13 +78,3 @@ def _usd(problem: Problem, lots: Lots) -> float:
 def _take(stock: Stock, lots: Iterable[Lot], times: int = 1) -> None:
     for lot in lots:
         stock.take(lot.kind, times)
-
-
-def _are_left(stock: Stock, lots: Lots) -> bool:
-    """Whether all of them are to be had."""
-    stock = stock.copy()
-    for lot in lots:
-        if stock.left_of(lot.kind) < 1:
-            return False
-        stock.take(lot.kind, 1)
-    return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from autoscaler.solver.lp.arrays import Floats
@@ -32,6 +34,11 @@ class Stock:
         uses = self.uses[:, kind]
         used = uses > 0
         return float(np.floor(self.most[used] / uses[used] + _WHOLE).min(initial=self.own[kind]))
+
+    def has(self, kinds: Sequence[int]) -> bool:
+        """Whether a node of each of these kinds is to be had, all of them together."""
+        many = np.bincount(np.asarray(kinds, dtype=np.int64), minlength=len(self.own))
+        return bool(np.all(many <= self.own) and np.all(self.uses @ many <= self.most + _WHOLE))
 
     def copy(self) -> Stock:
         """To be taken from apart."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -122,16 +123,19 @@ def test_a_plan_right_after_a_purchase_buys_nothing_more() -> None:
 
 
 @st.composite
-def lists_of_gangs(draw: st.DrawFn) -> list[tuple[Pod, ...]]:
-    """Up to eight."""
+def lists_of_gangs(
+    draw: st.DrawFn, least: int = 1, most: int = 8, also: Sequence[Mapping[str, Any]] = ({},)
+) -> list[tuple[Pod, ...]]:
+    """So many; ``also``: what any of them may have."""
     return [
         a_gang(
             f"g{number}",
             draw(st.integers(1, 4)),
             gpus=draw(st.sampled_from((0, 1, 2, 8))),
             cpu=draw(st.sampled_from((1, 5, 14))),
+            **draw(st.sampled_from(also)),
         )
-        for number in range(draw(st.integers(1, 8)))
+        for number in range(draw(st.integers(least, most)))
     ]
 
 

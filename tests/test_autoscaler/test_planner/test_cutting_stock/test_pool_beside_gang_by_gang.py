@@ -19,6 +19,7 @@ from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.candidate_nodes import Place
 from tests import examples
 from tests.builders import a_gang, an_on_prem_node
+from tests.test_autoscaler.test_planner.test_cutting_stock.test_joint_packing import lists_of_gangs
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_demand, a_market, groups_of
 
 Both = tuple[dict[str, Placed | None], dict[str, Placed]]
@@ -49,24 +50,13 @@ def test_the_room_that_one_leaves_is_planned_for_another() -> None:
     assert usd(together) < usd(one_by_one)
 
 
-@st.composite
-def gangs_of(draw: st.DrawFn) -> list[tuple[Pod, ...]]:
-    """Up to six, some that keep apart from each other."""
-    apart = PodTerm(HOSTNAME, (Requirement("app", "In", ("web",)),), frozenset({"team"}))
-    return [
-        a_gang(
-            f"g{number}",
-            draw(st.integers(1, 4)),
-            gpus=draw(st.sampled_from((0, 1, 2, 8))),
-            cpu=draw(st.sampled_from((1, 5, 14))),
-            **draw(st.sampled_from(({}, {}, {}, {"labels": {"app": "web"}, "apart_from": (apart,)}))),
-        )
-        for number in range(draw(st.integers(2, 6)))
-    ]
+APART = PodTerm(HOSTNAME, (Requirement("app", "In", ("web",)),), frozenset({"team"}))
+GANGS = lists_of_gangs(least=2, most=6, also=({}, {}, {}, {"labels": {"app": "web"}, "apart_from": (APART,)}))
+"""Some keep apart from each other."""
 
 
 @settings(deadline=None, max_examples=examples(40))
-@given(gangs=gangs_of(), free=st.lists(st.sampled_from((2, 8)), max_size=2))
+@given(gangs=GANGS, free=st.lists(st.sampled_from((2, 8)), max_size=2))
 def test_together_no_gang_is_lost_and_none_pays_more(gangs: list[tuple[Pod, ...]], free: list[int]) -> None:
     """Pods are placed once, on nodes with room, of which none is empty."""
     homes = [an_on_prem_node(f"dgx-{number}", gpus=gpus, cpu=16, taints=()) for number, gpus in enumerate(free)]
