@@ -25,7 +25,8 @@ from autoscaler.model.actions import (
     Waiting,
 )
 from autoscaler.model.cluster import Cluster
-from autoscaler.planner.admission.gang_queue import GangQueue, demand_of
+from autoscaler.planner.admission.demands import demand_of
+from autoscaler.planner.admission.gang_queue import GangQueue
 from autoscaler.planner.admission.wait_or_buy import Patience, Wait
 from autoscaler.planner.cutting_stock.purchase_bound import purchase_bound
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits

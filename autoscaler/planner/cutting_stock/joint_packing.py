@@ -11,11 +11,10 @@ How long the solver searches is counted in work, not in seconds: the same look g
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from autoscaler.model.labels import ZONE
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
@@ -28,49 +27,15 @@ from autoscaler.planner.cutting_stock.cutting_problem import (
     rules_between,
 )
 from autoscaler.planner.cutting_stock.host_rules import FREE, Company, HostRules
+from autoscaler.planner.cutting_stock.idle_nodes import IdleNodes
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.cutting_stock.slots import seat
+from autoscaler.planner.cutting_stock.waiting_pods import WaitingPods
 from autoscaler.planner.cutting_stock.zone_assignment import Zones
 from autoscaler.planner.placement.gang_packing import Demand, Placed
 from autoscaler.planner.placement.offerings import Market
-from autoscaler.planner.placement.room_table import RoomTable
-from autoscaler.planner.supply.candidate_nodes import Place, Shape, harm
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
 from autoscaler.solver.column_pool import ColumnPool
-
-
-class IdleNodes:
-    """Fresh nodes that cost nothing more, the readiest and smallest first: those that pods were planned on, or others.
-
-    A cluster has few of them beside many pods, so a node that is too small for a shape once is not asked again.
-    """
-
-    def __init__(self, market: Market, *, kept: bool = False) -> None:
-        """``kept``: those that pods were planned on before."""
-        self._market = market
-        nodes = [
-            place
-            for offering in market.offerings
-            for place in market.at_hand(offering)
-            if market.is_kept(place) == kept
-        ]
-        resources = {name for shape in market.snapshot.shapes for name, _ in shape.amounts} if nodes else ()
-        self._nodes = sorted(nodes, key=lambda place: (harm(place), place.name))
-        self._table = RoomTable([place.free for place in self._nodes], resources)
-        self._with_room: dict[int, list[Place]] = {}
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._nodes)
-
-    def first(self, shape: Shape) -> Place | None:
-        """The first that may take a pod of the shape and is not open yet."""
-        nodes = self._with_room.get(shape.number)
-        if nodes is None:
-            enough = np.nonzero(self._table.enough(shape.amounts))[0].tolist() if self._nodes else []
-            nodes = self._with_room[shape.number] = [self._nodes[one] for one in enough]
-        return next(
-            (one for one in nodes if not one.standing and self._market.snapshot.why_not(shape, one) is None), None
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +59,8 @@ class Pool:
     demands: list[Demand] = field(default_factory=list)
     places: dict[str, Place] = field(default_factory=dict)
     """Pod key -> where it goes."""
-    waiting: dict[Want, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """Pods for which nodes are wanted, in the order in which their gangs are served."""
+    waiting: WaitingPods = field(default_factory=WaitingPods)
+    """Pods for which nodes are wanted."""
     wanted: dict[str, Counter[Want]] = field(default_factory=dict)
     """By gang the pods for which nodes are wanted."""
     bound: float = 0.0
@@ -159,7 +124,7 @@ class Pool:
         self.places |= placed
         self.wanted[demand.name] = Counter(want for _, want in rest)
         for key, want in rest:
-            self.waiting[want].append(key)
+            self.waiting.add(want, key)
         return True
 
     def fill_kept(self) -> None:
@@ -171,18 +136,12 @@ class Pool:
         if not (self.fills_first and idle):
             return
         gang_of = {key: demand.name for demand in self.demands for key, _ in demand.pods}
-        for want, keys in list(self.waiting.items()):
+        for want in self.waiting.counts:
             if want.zone or not self.market.snapshot.stands_alone(want.shape):
                 continue
-            filled = 0
-            while filled < len(keys) and (place := self._at_hand(want.shape, idle)) is not None:
-                self.market.snapshot.put(want.shape, place, keys[filled])
-                self.places[keys[filled]] = place
-                filled += 1
-            if filled:
-                for key in keys[:filled]:
-                    self.wanted[gang_of[key]] -= Counter({want: 1})
-                self._have_places(want, keys[:filled])
+            keys = self.waiting.all(want)
+            for key in keys[: self._put_in_turn(want, keys, lambda shape: self._at_hand(shape, idle))]:
+                self.wanted[gang_of[key]] -= Counter({want: 1})
         self._note_opened()
 
     def buy(self, *, binding: bool = False) -> bool:
@@ -221,7 +180,7 @@ class Pool:
 
     def problem(self) -> CuttingProblem:
         """Of the pods that wait."""
-        counts = {want: len(keys) for want, keys in self.waiting.items()}
+        counts = self.waiting.counts
         if not self.fills_first:
             shapes = dict.fromkeys(want.shape for want in counts)
             self._there = AtHandKinds.of(shapes, self.market, most=self.limits.at_hand_kinds)
@@ -230,7 +189,7 @@ class Pool:
     def _know_rules(self) -> HostRules:
         """Between all pods for which nodes are wanted, also when some of them have places by now."""
         if self._rules is None:
-            self._rules = rules_between({want: len(keys) for want, keys in self.waiting.items()})
+            self._rules = rules_between(self.waiting.counts)
         return self._rules
 
     def _searched(self, *, binding: bool) -> PartialPurchase | None:
@@ -244,27 +203,23 @@ class Pool:
         there = self._there.places if self._there is not None else {}
         kind_of = {place.name: kind for kind, places in there.items() for place in places}
         nodes: dict[tuple[str, str], Counter[Want]] = defaultdict(Counter)
-        for want, keys in self.waiting.items():
-            for place in (self.begun[key] for key in keys if key in self.begun):
-                kind = place.group.name if place.price and place.group is not None else kind_of.get(place.name)
-                if kind is not None:
-                    nodes[kind, place.name][want] += 1
+        for want, key in self.waiting.pods:
+            place = self.begun.get(key)
+            if place is None:
+                continue
+            kind = place.group.name if place.price and place.group is not None else kind_of.get(place.name)
+            if kind is not None:
+                nodes[kind, place.name][want] += 1
         return ((kind, held) for (kind, _), held in nodes.items())
 
     def _put_beside_others(self) -> None:
         """Pods that are left go on nodes that were bought for others, where there is room."""
-        for want, keys in list(self.waiting.items()):
-            within = (ZONE, want.zone) if want.zone else None
-            self._zones.leave(want, len(keys))
-            while keys and (place := self._beside_others(want.shape, within)) is not None:
-                key = keys.pop(0)
-                self.market.snapshot.put(want.shape, place, key)
-                self.places[key] = place
-            self._zones.keep(want, len(keys))
-            if not keys:
-                del self.waiting[want]
+        for want, many in self.waiting.counts.items():
+            self._zones.leave(want, many)
+            find = functools.partial(self._beside_others, within=(ZONE, want.zone) if want.zone else None)
+            self._zones.keep(want, many - self._put_in_turn(want, self.waiting.all(want), find))
 
-    def _beside_others(self, shape: Shape, within: tuple[str, str] | None) -> Place | None:
+    def _beside_others(self, shape: Shape, *, within: tuple[str, str] | None) -> Place | None:
         stance = self._know_rules().stance(shape)
         if stance is FREE:
             return self.market.snapshot.find(shape, within)
@@ -344,41 +299,35 @@ class Pool:
                 self._companies[place.name] = place, company
             for want, keys in guests.items():
                 self._zones.leave(want, len(keys))
-                for key in keys:
-                    self.market.snapshot.put(want.shape, place, key)
-                    self.places[key] = place
-                self._have_places(want, keys)
+                self._put(want, keys, place)
         return True
 
     def _not_at_hand(self, guests: Mapping[Want, list[str]]) -> dict[Want, list[str]]:
         """Pods for a node to be bought but for those that find room on one that costs nothing more: they go there."""
-        left = {}
-        for want, keys in guests.items():
-            at_hand: list[str] = []
-            while len(at_hand) < len(keys) and want.shape.number not in self._full:
-                place = self.market.snapshot.find(want.shape)
-                if place is None or place.price:
-                    self._full.add(want.shape.number)
-                    break
-                key = keys[len(at_hand)]
-                self.market.snapshot.put(want.shape, place, key)
-                self.places[key] = place
-                at_hand.append(key)
-            if at_hand:
-                self._have_places(want, at_hand)
-            if len(at_hand) < len(keys):
-                left[want] = keys[len(at_hand) :]
-        return left
+        left = {want: keys[self._put_in_turn(want, keys, self._free_of_charge) :] for want, keys in guests.items()}
+        return {want: keys for want, keys in left.items() if keys}
 
-    def _have_places(self, want: Want, keys: Sequence[str]) -> None:
-        left = self.waiting[want]
-        if left[: len(keys)] == keys:
-            del left[: len(keys)]
-        else:
-            taken = set(keys)
-            left = self.waiting[want] = [key for key in left if key not in taken]
-        if not left:
-            del self.waiting[want]
+    def _free_of_charge(self, shape: Shape) -> Place | None:
+        place = self.market.snapshot.find(shape) if shape.number not in self._full else None
+        if place is None or place.price:
+            self._full.add(shape.number)
+            return None
+        return place
+
+    def _put_in_turn(self, want: Want, keys: Sequence[str], find: Callable[[Shape], Place | None]) -> int:
+        """How many of these pods have a place now: one after another, until none is found."""
+        for number, key in enumerate(keys):
+            place = find(want.shape)
+            if place is None:
+                return number
+            self._put(want, [key], place)
+        return len(keys)
+
+    def _put(self, want: Want, keys: Sequence[str], place: Place) -> None:
+        for key in keys:
+            self.market.snapshot.put(want.shape, place, key)
+            self.places[key] = place
+        self.waiting.remove(want, keys)
 
     def _seated(self, purchases: Sequence[Purchase]) -> Iterator[tuple[str, dict[Want, list[str]], Company | None]]:
         """For each node its kind and its pods: those in front, or where there are rules those that get on."""
@@ -388,14 +337,14 @@ class Pool:
             return
         for bought in purchases:
             for _ in range(bought.times):
-                found = ((want, self.waiting[want][:many]) for want, many in bought.pods if want in self.waiting)
+                found = ((want, self.waiting.first(want, many)) for want, many in bought.pods)
                 yield bought.kind, {want: keys for want, keys in found if keys}, None
 
     def _seated_by_rules(
         self, purchases: Sequence[Purchase], rules: HostRules
     ) -> Iterator[tuple[str, dict[Want, list[str]], Company | None]]:
         row_of = self.problem().alike()
-        pods = [(want, key) for want, keys in self.waiting.items() for key in keys]
+        pods = self.waiting.pods
         rows: list[list[int]] = [[] for _ in range(max(row_of.values()) + 1)]
         for number, (want, _) in enumerate(pods):
             rows[row_of[want]].append(number)

@@ -13,7 +13,8 @@ from autoscaler.config.policy import Waiting as WaitingPolicy
 from autoscaler.model.cluster import FOREVER, Group, Node, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.labels import HOSTNAME, ZONE
-from autoscaler.planner.admission.gang_queue import GangQueue, demand_of
+from autoscaler.planner.admission.demands import demand_of
+from autoscaler.planner.admission.gang_queue import GangQueue
 from autoscaler.planner.admission.wait_or_buy import Patience
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits

@@ -13,7 +13,7 @@ from autoscaler.model.actions import BUSY, PATIENCE, PAUSED
 from autoscaler.model.cluster import FOREVER, Pod
 from autoscaler.model.needed_changes import TIME_COMES
 from autoscaler.model.pauses import BUDGET, Pause
-from autoscaler.planner.admission.gang_queue import demand_of
+from autoscaler.planner.admission.demands import demand_of
 from autoscaler.planner.admission.wait_or_buy import Patience, Wait
 from autoscaler.planner.demand.gangs import Gang, gangs_of
 from autoscaler.planner.placement.snapshot import Snapshot

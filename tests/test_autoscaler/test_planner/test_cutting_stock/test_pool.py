@@ -12,7 +12,8 @@ from autoscaler.model.cluster import Group, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.labels import HOSTNAME
 from autoscaler.planner.cutting_stock.cutting_problem import PartialPurchase, Want
-from autoscaler.planner.cutting_stock.joint_packing import IdleNodes, Pool, Proof
+from autoscaler.planner.cutting_stock.idle_nodes import IdleNodes
+from autoscaler.planner.cutting_stock.joint_packing import Pool, Proof
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot
@@ -51,7 +52,7 @@ def where(pool: Pool) -> dict[str, str]:
 
 def waiting(pool: Pool) -> list[str]:
     """Pods that are kept for a purchase."""
-    return sorted(key.removeprefix("team/") for keys in pool.waiting.values() for key in keys)
+    return sorted(key.removeprefix("team/") for _, key in pool.waiting.pods)
 
 
 # --- Idle nodes -------------------------------------------------------------------------------------------------------

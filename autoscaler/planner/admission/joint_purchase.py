@@ -1,0 +1,221 @@
+"""One purchase for all gangs that may be bought for together; within limits, for as many as there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autoscaler.planner.admission.demands import HOMELESS
+from autoscaler.planner.admission.gang_by_gang import Found, GangByGang
+from autoscaler.planner.admission.limited_admission import LimitedAdmission
+from autoscaler.planner.admission.wait_or_buy import Wait
+from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
+from autoscaler.planner.cutting_stock.cutting_problem import PartialPurchase
+from autoscaler.planner.cutting_stock.joint_packing import Pool, Proof
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
+from autoscaler.planner.demand.gangs import Gang
+from autoscaler.planner.placement.gang_packing import Placed
+from autoscaler.planner.placement.offerings import CENT, Market
+from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.solver.column_pool import ColumnPool
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What came of some gangs."""
+
+    asked: set[str]
+    """Their names."""
+    placed: Found
+    waits: dict[str, Wait]
+    proof: Proof
+    purchase: PartialPurchase | None
+    """What was bought for all at once, to be bought again without another search."""
+
+    @property
+    def usd(self) -> float:
+        """Dollars per hour of what was bought."""
+        return sum(placed.usd for placed in self.placed.values() if placed is not None)
+
+    @property
+    def homes(self) -> dict[str, Place]:
+        """Pod key -> its place."""
+        return {key: place for placed in self.placed.values() if placed is not None for key, place in placed.places}
+
+
+@dataclass(frozen=True, slots=True)
+class JointPurchase:
+    """For some of the gangs; the others are served in turn beside them."""
+
+    turns: GangByGang
+    limits: SearchLimits
+    settled: Mapping[str, Placed]
+    """Gangs that have their places already, by name."""
+    pooled: frozenset[str]
+    """Names of those that are bought for together."""
+    proofs: list[Proof]
+    """What is proven of a purchase is added to these."""
+
+    @property
+    def _market(self) -> Market:
+        return self.turns.market
+
+    def serve(self, gangs: Sequence[Gang]) -> tuple[Found, dict[str, Wait]] | None:
+        """All of these; where limits leave some out, those that there is room for together, and the others in turn.
+
+        ``None``: not even one can be bought for. The snapshot is as it was then.
+        """
+        whole = self._attempt(gangs)
+        if whole is not None:
+            self.proofs.append(whole.proof)
+            return whole.placed, whole.waits
+        found, waits = Found(), dict[str, Wait]()
+        rest = list(gangs)
+        for _ in range(self.limits.turns_within_limits):
+            part = self._within_limits(rest, goes_on=bool(found))
+            if part is None:
+                break
+            self.proofs.append(part.proof)
+            found, waits = found | part.placed, waits | part.waits
+            rest = [gang for gang in rest if gang.name not in part.asked]
+        if not found:
+            return None
+        more, later = self.turns.serve(rest, self.settled, goes_on=True)
+        return found | more, waits | later
+
+    def _within_limits(self, gangs: Sequence[Gang], *, goes_on: bool) -> _Served | None:
+        """What came of those asked now: of those that are pooled, those with room.
+
+        Gangs that are placed one by one are asked only where no gang before them was refused.
+        """
+        for _ in range(2):
+            wanted, admission = self._admission(gangs, goes_on=goes_on)
+            unlikely = set(wanted) - {wanted[one] for one in admission.served(0.0)}
+            refused = next((n for n, gang in enumerate(gangs) if gang.name in unlikely), None)
+            if refused is None or all(gang.name in self.pooled for gang in gangs[refused:]):
+                break
+            gangs = [gang for n, gang in enumerate(gangs) if n < refused or gang.name in self.pooled]
+        for part in self.limits.kept_back:
+            left_out = set(wanted) - {wanted[one] for one in admission.served(part)}
+            now = [gang for gang in gangs if gang.name not in left_out]
+            if left_out == set(wanted):
+                return None
+            found = self._attempt(now, goes_on=goes_on, known=admission.known)
+            if found is not None:
+                return found
+        return None
+
+    def _admission(self, gangs: Sequence[Gang], *, goes_on: bool) -> tuple[list[str], LimitedAdmission]:
+        """The gangs that want new nodes, by name, and which of them are served. The snapshot stays as it is."""
+        start = self._market.snapshot.mark()
+        pool = Pool(self._market, self.limits, fills_first=not self._has_few_kinds_at_hand(gangs))
+        self.turns.serve(gangs, self.settled, pool=pool, pooled=self.pooled, goes_on=goes_on)
+        pool.fill_kept()
+        names = [name for name, shapes in pool.wanted.items() if shapes]
+        times = self.limits.work_of_admission * (self.limits.work_of_later_turns if goes_on else 1.0)
+        wanted = [pool.wanted[name] for name in names]
+        admission = LimitedAdmission(wanted, pool.problem(), self.limits, times=times)
+        self._market.snapshot.undo(start)
+        return names, admission
+
+    def _attempt(
+        self, gangs: Sequence[Gang], *, goes_on: bool = False, known: ColumnPool | None = None
+    ) -> _Served | None:
+        """These gangs, those that are pooled bought for together; ``None``, and no trace, if that fails.
+
+        ``known``: fillings for a purchase within limits, where a few gangs may be left out. Where there are places that
+        cost nothing more, the cheaper is kept of filling them first and of filling them in the same problem.
+        """
+        jointly = not self._fit_at_once(gangs) and self._has_few_kinds_at_hand(gangs)
+        if known is not None:
+            times = self.limits.work_of_later_turns if goes_on else 1.0
+            return self._purchase(gangs, goes_on=goes_on, known=known, fills_first=not jointly, times=times)
+        if not jointly:
+            return self._purchase(gangs, goes_on=goes_on)
+        return self._cheaper_purchase(gangs, goes_on=goes_on)
+
+    def _cheaper_purchase(self, gangs: Sequence[Gang], *, goes_on: bool) -> _Served | None:
+        """The cheaper of filling first what costs nothing more and of filling it in the same problem."""
+        start, less = self._market.snapshot.mark(), self.limits.work_otherwise
+        first = self._purchase(gangs, goes_on=goes_on, times=less)
+        if first is not None and not first.usd:
+            return first
+        self._market.snapshot.undo(start)
+        begun = first.homes if first is not None else {}
+        at_once = self._purchase(gangs, goes_on=goes_on, fills_first=False, begun=begun)
+        if first is None or (at_once is not None and at_once.usd < first.usd - CENT):
+            return at_once
+        self._market.snapshot.undo(start)
+        again = self._purchase(gangs, goes_on=goes_on, times=less, partial=first.purchase)
+        return again if again is None or at_once is None else replace(again, proof=self._proof(again, at_once.proof))
+
+    def _fit_at_once(self, gangs: Iterable[Gang]) -> bool:
+        """Whether few pods are asked about, all pooled, that find room in turn on nodes that stand.
+
+        The kinds of these nodes need not be known then.
+        """
+        asked = [gang for gang in gangs if gang.name not in self.settled]
+        pods = [item for gang in asked for item in self.turns.demands.of(gang).ranked]
+        if len(pods) > self.limits.tried_at_once or not all(gang.name in self.pooled for gang in asked):
+            return False
+        snapshot, start = self._market.snapshot, self._market.snapshot.mark()
+        placed = 0
+        for key, shape in pods:
+            place = snapshot.find(shape)
+            if place is None:
+                break
+            snapshot.put(shape, place, key)
+            placed += 1
+        snapshot.undo(start)
+        return placed == len(pods)
+
+    def _has_few_kinds_at_hand(self, gangs: Iterable[Gang]) -> bool:
+        shapes = {shape for gang in gangs if gang.name in self.pooled for _, shape in self.turns.demands.of(gang).pods}
+        if not all(map(self._market.snapshot.stands_alone, shapes)):
+            return False
+        return AtHandKinds.of(shapes, self._market, most=self.limits.at_hand_kinds) is not None
+
+    def _purchase(
+        self,
+        gangs: Sequence[Gang],
+        *,
+        goes_on: bool,
+        known: ColumnPool | None = None,
+        fills_first: bool = True,
+        times: float = 1.0,
+        partial: PartialPurchase | None = None,
+        begun: Mapping[str, Place] = HOMELESS,
+    ) -> _Served | None:
+        """As in ``_attempt``, in one way. ``times``: as much work as usual. ``partial``: found for these before.
+
+        ``begun``: by pod its place as found in another way, for the search to begin with.
+        """
+        start, binding = self._market.snapshot.mark(), known is not None
+        for _ in range(2 if binding else 1):
+            pool = Pool(
+                self._market,
+                self.limits,
+                partial=partial,
+                known=known,
+                begun=begun,
+                fills_first=fills_first,
+                times=times,
+            )
+            placed, waits = self.turns.serve(gangs, self.settled, pool=pool, pooled=self.pooled, goes_on=goes_on)
+            pool.fill_kept()
+            if pool.buy(binding=binding):
+                both = placed | pool.found()
+                in_turn = {gang.name: both[gang.name] for gang in gangs if gang.name in both}
+                return _Served({gang.name for gang in gangs}, in_turn, waits, pool.proof(), pool.bought)
+            self._market.snapshot.undo(start)
+            partial, left_out = pool.partial, pool.last_left()
+            if partial is None or len(left_out) > self.limits.left_out * len(pool.demands):
+                return None
+            gangs = [gang for gang in gangs if gang.name not in left_out]
+        return None
+
+    def _proof(self, served: _Served, other: Proof) -> Proof:
+        """What another purchase for the same pods has proven, for which all that is at hand could be had as well."""
+        found = [placed for name, placed in served.placed.items() if name in self.pooled and placed is not None]
+        at_hand = frozenset(key for placed in found for key, place in placed.places if not place.price)
+        return Proof(other.usd, at_hand, sum(placed.usd for placed in found))
