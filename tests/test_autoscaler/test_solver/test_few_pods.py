@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.solver.deadline import Work
-from autoscaler.solver.few_pods import SELECTIONS, cheapest_nodes
+from autoscaler.solver.few_pods import SELECTIONS, cheapest_for_few, cheapest_nodes
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape, Vector
 from autoscaler.solver.solve import cheapest
 from tests import examples
@@ -37,21 +39,25 @@ def shares(pods: list[int]) -> Iterator[list[list[int]]]:
 
 
 def by_hand(pods: Pods, kinds: Sequence[Kind]) -> float:
-    """The least that any way costs."""
+    """The least that any way costs, with no more nodes of a kind than there are."""
 
-    def price(share: list[int]) -> float:
+    def is_held(share: list[int], kind: Kind) -> bool:
         asked = [sum(pods[one][0][resource] for one in share) for resource in range(4)]
+        return all(want <= has for want, has in zip(asked, kind.amounts, strict=True)) and all(
+            kind.name in (pods[one][1] or {kind.name}) for one in share
+        )
+
+    def price(way: list[list[int]], left: Mapping[str, int]) -> float:
+        if not way:
+            return 0.0
+        holders = [kind for kind in kinds if left[kind.name] and is_held(way[0], kind)]
         return min(
-            (
-                kind.usd
-                for kind in kinds
-                if all(want <= has for want, has in zip(asked, kind.amounts, strict=True))
-                and all(kind.name in (pods[one][1] or {kind.name}) for one in share)
-            ),
+            (kind.usd + price(way[1:], {**left, kind.name: left[kind.name] - 1}) for kind in holders),
             default=float("inf"),
         )
 
-    return min(sum(map(price, way)) for way in shares(list(range(len(pods)))))
+    there = {kind.name: len(pods) if kind.available is None else kind.available for kind in kinds}
+    return min(price(way, there) for way in shares(list(range(len(pods)))))
 
 
 SIZES = st.sampled_from([(1, 1, 0, 1), (2, 7, 0, 1), (4, 4, 0, 1), (3, 2, 1, 1), (7, 8, 2, 1), (15, 3, 0, 1)])
@@ -78,6 +84,41 @@ def test_few_pods_cost_what_the_cheapest_way_to_share_them_out_costs(
             put[number] += many * node.times
             assert node.kind in (shapes[number].kinds or room)
     assert put == [1] * len(pods)
+
+
+@settings(deadline=None, max_examples=examples(100))
+@given(
+    pods=st.lists(st.tuples(SIZES, ALLOWED), min_size=1, max_size=5),
+    few=st.lists(st.none() | st.integers(0, 3), min_size=4, max_size=4),
+)
+def test_of_kinds_of_which_there_are_few_no_more_are_taken_and_the_rest_costs_the_least(
+    pods: list[tuple[Vector, frozenset[str] | None]], few: list[int | None]
+) -> None:
+    """As with machines that stand; where these are not enough for all, some pods are left."""
+    kinds = [replace(kind, available=many) for kind, many in zip(KINDS, few, strict=True)]
+    shapes = [Shape(amounts, 1, allowed) for amounts, allowed in pods]
+    answer = cheapest(shapes, kinds, deadline=1e-3, clock=Work())
+    taken = Counter[str]()
+    for node in answer.nodes:
+        taken[node.kind] += node.times
+    assert all(kind.available is None or taken[kind.name] <= kind.available for kind in kinds)
+    least = by_hand(pods, kinds)
+    if least < float("inf"):
+        assert (answer.usd, answer.lower_bound) == (pytest.approx(least), pytest.approx(least))
+    assert any(answer.left) == (least == float("inf"))
+
+
+@pytest.mark.parametrize(("machines", "is_compared"), [(60, True), (80, False)])
+def test_with_many_machines_that_differ_not_all_is_compared(machines: int, *, is_compared: bool) -> None:
+    """Ten pods of ten sizes have 59,049 pairs of a selection and a part of it."""
+    there = [Kind(f"m{n}", (250, 250, 0, 9), 2e-6, 1) for n in range(machines)]
+    there += [Kind("best", (250, 250, 0, 9), 1e-6, 1)]
+    lets_in = [{f"m{n}" for n in range(machines) if (n + 1) >> size & 1} for size in range(10)]
+    names = [frozenset({"best", "k", *several}) for several in lets_in]
+    shapes = [Shape((100 + size, 100, 0, 1), 1, names[size]) for size in range(10)]
+    cutting = Cutting.of(shapes, [*there, Kind("k", (1000, 1000, 0, 9), 1.0)], ())
+    found = cheapest_for_few(cutting.problem, cutting.parts)
+    assert (found is not None) == is_compared
 
 
 def test_pods_alike_count_once_for_each() -> None:
