@@ -16,7 +16,7 @@ from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.placement.gang_packing import Placed
 from autoscaler.planner.placement.offerings import CENT, Market
-from autoscaler.planner.supply.candidate_nodes import Place
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
 from autoscaler.solver.column_pool import ColumnPool
 
 
@@ -36,6 +36,11 @@ class _Served:
     def usd(self) -> float:
         """Dollars per hour of what was bought."""
         return sum(placed.usd for placed in self.placed.values() if placed is not None)
+
+    def is_better_than(self, other: _Served) -> bool:
+        """Whether it costs less, and leaves out none that the other places."""
+        placed, others = ({name for name, found in one.placed.items() if found} for one in (self, other))
+        return self.usd < other.usd - CENT and placed >= others
 
     @property
     def homes(self) -> dict[str, Place]:
@@ -108,7 +113,7 @@ class JointPurchase:
     def _admission(self, gangs: Sequence[Gang], *, goes_on: bool) -> tuple[list[str], LimitedAdmission]:
         """The gangs that want new nodes, by name, and which of them are served. The snapshot stays as it is."""
         start = self._market.snapshot.mark()
-        pool = Pool(self._market, self.limits, fills_first=not self._has_few_kinds_at_hand(gangs))
+        pool = Pool(self._market, self.limits, fills_first=self._are_filled_in_order(gangs))
         self.turns.serve(gangs, self.settled, pool=pool, pooled=self.pooled, goes_on=goes_on)
         pool.fill_kept()
         names = [name for name, shapes in pool.wanted.items() if shapes]
@@ -126,11 +131,10 @@ class JointPurchase:
         ``known``: fillings for a purchase within limits, where a few gangs may be left out. Where there are places that
         cost nothing more, the cheaper is kept of filling them first and of filling them in the same problem.
         """
-        jointly = not self._fit_at_once(gangs) and self._has_few_kinds_at_hand(gangs)
         if known is not None:
-            times = self.limits.work_of_later_turns if goes_on else 1.0
-            return self._purchase(gangs, goes_on=goes_on, known=known, fills_first=not jointly, times=times)
-        if not jointly:
+            times, in_order = self.limits.work_of_later_turns if goes_on else 1.0, self._are_filled_in_order(gangs)
+            return self._purchase(gangs, goes_on=goes_on, known=known, fills_first=in_order, times=times)
+        if self._fit_at_once(gangs) or not self._has_few_kinds_at_hand(gangs):
             return self._purchase(gangs, goes_on=goes_on)
         return self._cheaper_purchase(gangs, goes_on=goes_on)
 
@@ -143,7 +147,7 @@ class JointPurchase:
         self._market.snapshot.undo(start)
         begun = first.homes if first is not None else {}
         at_once = self._purchase(gangs, goes_on=goes_on, fills_first=False, begun=begun)
-        if first is None or (at_once is not None and at_once.usd < first.usd - CENT):
+        if first is None or (at_once is not None and at_once.is_better_than(first)):
             return at_once
         self._market.snapshot.undo(start)
         again = self._purchase(gangs, goes_on=goes_on, times=less, partial=first.purchase)
@@ -170,10 +174,21 @@ class JointPurchase:
         return placed == len(pods)
 
     def _has_few_kinds_at_hand(self, gangs: Iterable[Gang]) -> bool:
-        shapes = {shape for gang in gangs if gang.name in self.pooled for _, shape in self.turns.demands.of(gang).pods}
-        if not all(map(self._market.snapshot.stands_alone, shapes)):
-            return False
-        return AtHandKinds.of(shapes, self._market, most=self.limits.at_hand_kinds) is not None
+        shapes = [shape for shape in self._shapes(gangs) if self._market.snapshot.stands_alone(shape)]
+        return bool(shapes) and AtHandKinds.of(shapes, self._market, most=self.limits.at_hand_kinds) is not None
+
+    def _are_filled_in_order(self, gangs: Iterable[Gang]) -> bool:
+        """Whether limits leave it to the order which pods have places that cost nothing more.
+
+        Pods that rules between pods concern are put there before the others, whichever come first.
+        """
+        return not (
+            all(map(self._market.snapshot.stands_alone, self._shapes(gangs))) and self._has_few_kinds_at_hand(gangs)
+        )
+
+    def _shapes(self, gangs: Iterable[Gang]) -> set[Shape]:
+        """Of the pods that are bought for together."""
+        return {shape for gang in gangs if gang.name in self.pooled for _, shape in self.turns.demands.of(gang).pods}
 
     def _purchase(
         self,

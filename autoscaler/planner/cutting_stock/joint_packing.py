@@ -74,7 +74,8 @@ class Pool:
     begun: Mapping[str, Place] = field(default_factory=dict)
     """Pod key -> where it goes by a plan that was made before, for the search to begin with."""
     fills_first: bool = True
-    """Places that cost nothing more are filled before nodes are bought; else in the same problem."""
+    """Places that cost nothing more are filled before nodes are bought; else in the same problem, but for pods that
+    rules between pods concern: these are put there first, or bought for."""
     times: float = 1.0
     """As much work as usual."""
     _there: AtHandKinds | None = None
@@ -84,6 +85,8 @@ class Pool:
     """Nodes that were bought for pods of which some mind others, by name, with these."""
     _full: set[int] = field(default_factory=set)
     """Numbers of the shapes for which no standing place has room."""
+    _has_put_first: bool = False
+    """Whether a pod had a place before it was known for how many nodes are to be bought."""
     _opened: int = 0
     """How many fresh nodes there were when that was found."""
     _holdable: dict[int, bool] = field(default_factory=dict)
@@ -104,7 +107,7 @@ class Pool:
         placed: dict[str, Place] = {}
         rest: list[tuple[str, Want]] = []
         for key, shape in demand.ranked if len(demand.pods) > 1 else demand.pods:
-            if not self.fills_first and self._is_holdable(shape):
+            if not self.fills_first and snapshot.stands_alone(shape) and self._is_holdable(shape):
                 rest.append((key, Want(shape, "")))
                 continue
             place = self._at_hand(shape, self._idle()) if shape.number not in self._full else None
@@ -121,6 +124,7 @@ class Pool:
                 return False
             rest.append((key, Want(shape, zone)))
         self.demands.append(demand)
+        self._has_put_first |= bool(placed)
         self.places |= placed
         self.wanted[demand.name] = Counter(want for _, want in rest)
         for key, want in rest:
@@ -182,7 +186,7 @@ class Pool:
         """Of the pods that wait."""
         counts = self.waiting.counts
         if not self.fills_first:
-            shapes = dict.fromkeys(want.shape for want in counts)
+            shapes = dict.fromkeys(want.shape for want in counts if self.market.snapshot.stands_alone(want.shape))
             self._there = AtHandKinds.of(shapes, self.market, most=self.limits.at_hand_kinds)
         return cutting_problem(counts, self.market, there=self._there, rules=self._know_rules())
 
@@ -233,11 +237,13 @@ class Pool:
         return None
 
     def proof(self) -> Proof:
-        """Of the purchase."""
-        free = (
-            frozenset() if self.fills_first else frozenset(key for key, place in self.places.items() if not place.price)
-        )
-        return Proof(self.bound, free, sum(placed.usd for placed in self.found().values()))
+        """Of the purchase: nothing where some pods had places that cost nothing before the others were asked about."""
+        bought = sum(placed.usd for placed in self.found().values())
+        if self.fills_first:
+            return Proof(self.bound, bought=bought)
+        if self._has_put_first:
+            return Proof(bought=bought)
+        return Proof(self.bound, frozenset(key for key, place in self.places.items() if not place.price), bought)
 
     def found(self) -> dict[str, Placed]:
         """Each gang's outcome. A node is on the account of the gang that has its first pod."""
@@ -287,15 +293,15 @@ class Pool:
     def _are_opened_and_filled(self, purchases: Sequence[Purchase]) -> bool:
         """Whether these nodes could be had, with room for all that they are to hold. What holds nothing is left."""
         for kind, seated, company in self._seated(purchases):
-            may_be_at_hand = self._there is not None and kind not in self._there.places
-            guests = self._not_at_hand(seated) if may_be_at_hand else seated
+            is_at_hand = self._there is not None and kind in self._there.places
+            guests = seated if is_at_hand or self._there is None else self._not_at_hand(seated)
             if not guests:
                 continue
             asked = _asked(guests)
             place = self._opened_node(kind, asked)
             if place is None:
                 return False
-            if company is not None:
+            if company is not None and not is_at_hand:
                 self._companies[place.name] = place, company
             for want, keys in guests.items():
                 self._zones.leave(want, len(keys))
@@ -304,7 +310,10 @@ class Pool:
 
     def _not_at_hand(self, guests: Mapping[Want, list[str]]) -> dict[Want, list[str]]:
         """Pods for a node to be bought but for those that find room on one that costs nothing more: they go there."""
-        left = {want: keys[self._put_in_turn(want, keys, self._free_of_charge) :] for want, keys in guests.items()}
+        left = dict(guests)
+        for want, keys in guests.items():
+            if self.market.snapshot.stands_alone(want.shape):
+                left[want] = keys[self._put_in_turn(want, keys, self._free_of_charge) :]
         return {want: keys for want, keys in left.items() if keys}
 
     def _free_of_charge(self, shape: Shape) -> Place | None:

@@ -152,11 +152,20 @@ def test_where_all_is_one_problem_nothing_is_filled_before() -> None:
     assert (took, where(pool), waiting(pool)) == ([True, True], {"large": "own"}, ["a-worker-0"])
     assert pool.buy()
     assert where(pool) == {"large": "own", "a-worker-0": "own"}
-    assert pool.proof().usd == pytest.approx(0.0, abs=1e-5)
-    assert pool.proof().at_hand == {"team/large", "team/a-worker-0"}
+    assert pool.proof() == Proof(), "what the one pod had is not known to be best for the others"
 
 
 # --- What is bought ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_filled_in_one_problem_with_a_purchase_is_proven_for_these_places() -> None:
+    """The machine has room for the one or the other."""
+    pods = [a_pod("large", gpus=4), a_pod("small", gpus=4)]
+    market = a_market(pods, [NODE], [own_place("own")])
+    pool, _ = a_pool(market, pods[:1], pods[1:], fills_first=False)
+    assert pool.buy()
+    (own,) = [key for key, place in pool.places.items() if place.name == "own"]
+    assert pool.proof() == Proof(pytest.approx(2.0, abs=1e-5), frozenset({own}), 2.0)
 
 
 def test_without_pods_that_wait_nothing_is_bought() -> None:

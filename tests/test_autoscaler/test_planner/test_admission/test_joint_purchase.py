@@ -1,0 +1,112 @@
+"""What is bought for gangs together costs the least that there is: beside machines that stand, by zone and apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.model.actions import Memory
+from autoscaler.model.cluster import Node, Pod
+from autoscaler.model.constraints import PodTerm, Requirement
+from autoscaler.model.labels import GPU, HOSTNAME, ZONE
+from autoscaler.model.resources import CPU, Resources
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
+from autoscaler.planner.plan import plan
+from tests import examples
+from tests.builders import TOLERATES_GPU, ZONES, a_cluster, a_gang, a_group, a_policy, an_entry, an_on_prem_node
+
+KINDS = (("cpu", 16, 0, 0.5), ("one", 8, 1, 0.8), ("four", 32, 4, 2.9), ("eight", 64, 8, 5.0))
+"""(name, CPUs, GPUs, dollars per hour)"""
+GROUPS = [
+    replace(
+        a_group(name, zone, taints=(), maximum=100),
+        allocatable=Resources.parse({"cpu": cpus, "memory": "1Ti", "pods": 110, GPU: gpus}),
+        usd_per_hour=usd * dearer,
+    )
+    for zone, dearer in zip(ZONES, (1.0, 1.02), strict=True)
+    for name, cpus, gpus, usd in KINDS
+]
+POLICY = a_policy(*(an_entry(name, max=100) for name, *_ in KINDS))
+APART = (Requirement("app", "In", ("apart",)),)
+RULES: tuple[dict[str, Any], ...] = (
+    {},
+    {"affinity": ((Requirement(ZONE, "In", (ZONES[1],)),),)},
+    {"labels": {"app": "apart"}, "apart_from": (PodTerm(HOSTNAME, APART, frozenset({"team"})),)},
+)
+"""Whether pods go anywhere, to the second zone, or not beside others that keep apart."""
+
+
+@st.composite
+def pending(draw: st.DrawFn) -> list[Pod]:
+    """At most six pods of at most four gangs."""
+    pods: list[Pod] = []
+    for number in range(draw(st.integers(1, 4))):
+        pods += a_gang(
+            f"g{number}",
+            draw(st.integers(1, 3)),
+            gpus=draw(st.sampled_from((0, 0, 1, 2, 4))),
+            cpu=draw(st.sampled_from((1, 5, 9, 14))),
+            tolerations=(TOLERATES_GPU,),
+            **draw(st.sampled_from(RULES)),
+        )
+        if len(pods) >= 4:
+            break
+    return pods[:6]
+
+
+def least(pods: Sequence[Pod], machines: Sequence[Node]) -> float:
+    """Dollars per hour of the cheapest nodes for what machines of ours leave, by trying all ways."""
+
+    @cache
+    def usd(group: frozenset[int]) -> float:
+        """On nodes that are bought."""
+        if not group:
+            return 0.0
+        first, *others = sorted(group)
+        best = float("inf")
+        for flags in product((False, True), repeat=len(others)):
+            beside = [pods[first], *(pods[one] for one, taken in zip(others, flags, strict=True) if taken)]
+            price = min((one.usd_per_hour for one in GROUPS if _holds(beside, one.allocatable, one.zone)), default=None)
+            if price is not None:
+                rest = frozenset(one for one, taken in zip(others, flags, strict=True) if not taken)
+                best = min(best, price + usd(rest))
+        return best
+
+    found = float("inf")
+    for homes in product(range(len(machines) + 1), repeat=len(pods)):
+        on = [[pods[n] for n, home in enumerate(homes) if home == number] for number in range(len(machines))]
+        if all(_holds(some, node.allocatable, "") for some, node in zip(on, machines, strict=True)):
+            found = min(found, usd(frozenset(n for n, home in enumerate(homes) if home == len(machines))))
+    return found
+
+
+def _holds(pods: Sequence[Pod], room: Resources, zone: str) -> bool:
+    asked = [sum(pod.requests.get(name, 0) for pod in pods) for name in (CPU, GPU)]
+    if any(amount > room.get(name, 0) for name, amount in zip((CPU, GPU), asked, strict=True)):
+        return False
+    return sum(bool(pod.apart_from) for pod in pods) <= 1 and not any(pod.affinity and zone != ZONES[1] for pod in pods)
+
+
+@settings(deadline=None, max_examples=examples(150))
+@given(pods=pending(), owned=st.lists(st.sampled_from([(9, 0), (16, 2), (14, 4)]), max_size=2))
+def test_a_plan_for_few_pods_costs_the_least_that_there_is(pods: list[Pod], owned: list[tuple[int, int]]) -> None:
+    """Compared with all ways to share out what stands and what may be bought.
+
+    Where pods keep apart and machines stand, these are put there first: what that costs is bounded by the other way.
+    """
+    machines = [an_on_prem_node(f"dgx-{number}", cpu=cpu, gpus=gpus) for number, (cpu, gpus) in enumerate(owned)]
+    cluster, fewest = a_cluster(pods=pods, nodes=machines, groups=GROUPS), least(pods, machines)
+    decided = plan(cluster, POLICY, Memory())
+    assert decided.lower_bound_usd_per_hour <= fewest + 1e-6
+    if machines and any(pod.apart_from for pod in pods):
+        in_turn = plan(cluster, POLICY, Memory(), limits=SearchLimits(at_hand_kinds=0))
+        assert fewest - 1e-6 <= decided.usd_per_hour <= in_turn.usd_per_hour + 1e-6
+    else:
+        assert decided.usd_per_hour == pytest.approx(fewest, abs=1e-6)
