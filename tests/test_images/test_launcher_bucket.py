@@ -208,12 +208,17 @@ def test_a_task_that_starts_again_does_not_wait_for_peers_that_have_ended_well(
 
 
 KILLS: Final = """
-import os, signal
+import os, pathlib, signal, time
 print("one"); print("two")
 me, launcher = os.getpid(), os.getppid()
-until = os.path.join(os.environ["TMPDIR"], f"spillway-lines-{os.getuid()}")
-while not (os.path.isdir(until) and any(open(f"{until}/{one}").read().endswith("two\\n") for one in os.listdir(until))):
-    pass
+lines = pathlib.Path(os.environ["TMPDIR"], f"spillway-lines-{os.getuid()}")
+def are_kept():
+    try:
+        return any(one.read_text().endswith("two\\n") for one in lines.iterdir())
+    except FileNotFoundError:  # not there yet, or named anew meanwhile
+        return False
+while not are_kept():
+    time.sleep(0.01)
 for child in open(f"/proc/{launcher}/task/{launcher}/children").read().split():
     if int(child) != me:
         os.kill(int(child), signal.SIGKILL)
