@@ -41,24 +41,28 @@ def cheapest_for_few(problem: Problem, parts: Mapping[str, Whole], few: int = SE
     if sum(math.prod((counts + 1).tolist()) for counts in parts.values()) > few:
         return None
     by_price = np.argsort(problem.usd, kind="stable")
-    found = {part: cheapest_nodes(problem, counts, by_price) for part, counts in parts.items()}
     stock = Stock(problem.available, problem.uses, problem.most)
-    if stock.has([lot.kind for lots in found.values() for lot in lots]):
-        return found
-    if len(parts) > 1:
-        return None
-    ((part, counts),) = parts.items()
-    within = _of_few_nodes(problem, counts, by_price)
-    return {part: within} if within is not None and stock.has([lot.kind for lot in within]) else None
+    if len(parts) == 1:
+        ((part, counts),) = parts.items()
+        nodes = cheapest_within(problem, counts, by_price, stock)
+        return None if nodes is None else {part: nodes}
+    found = {part: _cheapest_of_any(problem, counts, by_price) for part, counts in parts.items()}
+    return found if stock.has([lot.kind for lots in found.values() for lot in lots]) else None
 
 
-def cheapest_nodes(problem: Problem, counts: Whole, by_price: Whole) -> Lots:
-    """Nodes for so many pods of each shape, of any kinds, however few there are of them; none where no kind will do.
+def cheapest_within(problem: Problem, counts: Whole, by_price: Whole, stock: Stock) -> Lots | None:
+    """Nodes for so many pods of each shape; none where no kind will do, ``None`` as in :func:`cheapest_for_few`.
 
-    ``by_price``: the kinds, the cheapest first.
+    ``by_price``: the kinds that are to be had, the cheapest first.
     """
-    if not len(by_price):
-        return []
+    found: Lots | None = _cheapest_of_any(problem, counts, by_price)
+    if found and not stock.has([lot.kind for lot in found]):
+        found = _of_few_nodes(problem, counts, by_price, stock.own)
+    return found if found is not None and stock.has([lot.kind for lot in found]) else None
+
+
+def _cheapest_of_any(problem: Problem, counts: Whole, by_price: Whole) -> Lots:
+    """However few nodes there are of a kind."""
     selections, pods = _selections_of(counts)
     kinds, usd = _cheapest_holders(problem, problem.holders(pods), by_price)
     least, taken = _partition(selections, usd)
@@ -66,12 +70,12 @@ def cheapest_nodes(problem: Problem, counts: Whole, by_price: Whole) -> Lots:
     return [Lot(int(kinds[one]), pods[one]) for one in _taken(taken, whole)]
 
 
-def _of_few_nodes(problem: Problem, counts: Whole, by_price: Whole) -> Lots | None:
+def _of_few_nodes(problem: Problem, counts: Whole, by_price: Whole, available: Floats) -> Lots | None:
     """The same with no more nodes of a kind than there are; ``None``: they are not enough, or too many to compare."""
     selections, pods = _selections_of(counts)
     holders, many = problem.holders(pods), int(counts.sum())
-    is_scarce = problem.available[by_price] < many
-    nodes = _few_nodes(problem, holders, by_price[is_scarce], many)
+    is_scarce = available[by_price] < many
+    nodes = _few_nodes(holders, by_price[is_scarce], available, many)
     wholes, parts, starts = selections.pairs
     if len(nodes) * len(wholes) > COMPARISONS:
         return None
@@ -94,12 +98,12 @@ def _of_few_nodes(problem: Problem, counts: Whole, by_price: Whole) -> Lots | No
     return [*found, *(Lot(int(kinds[one]), pods[one]) for one in _taken(taken, left))]
 
 
-def _few_nodes(problem: Problem, holders: Mask, kinds: Whole, many: int) -> list[int]:
+def _few_nodes(holders: Mask, kinds: Whole, available: Floats, many: int) -> list[int]:
     """The kind of each node that may be needed: of kinds that hold the same no more than there are pods."""
     found, alike = list[int](), Counter[bytes]()
     for kind in kinds.tolist():
         held = holders[:, kind].tobytes()
-        times = min(int(problem.available[kind]), many - alike[held]) if holders[1:, kind].any() else 0
+        times = min(int(available[kind]), many - alike[held]) if holders[1:, kind].any() else 0
         alike[held] += times
         found += [kind] * times
     return found

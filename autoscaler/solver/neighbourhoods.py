@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from autoscaler.solver.few_pods import KEPT, cheapest_nodes
+from autoscaler.solver.few_pods import KEPT, cheapest_within
 from autoscaler.solver.lp.arrays import Whole
 from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.lp.master import Problem
@@ -43,8 +43,8 @@ def improved(problem: Problem, plan: Lots, stock: Stock, *, turns: int = TURNS) 
         seen.add(some)
         old = [nodes[one] for one in some]
         _take(left, old, -1)
-        new = cheapest_nodes(problem, _pods(old), by_price[left.left[by_price] >= 1])
-        if new and _usd(problem, new) < _usd(problem, old) - _EPSILON and left.has([lot.kind for lot in new]):
+        new = cheapest_within(problem, _pods(old), by_price[left.left[by_price] >= 1], left)
+        if new and _usd(problem, new) < _usd(problem, old) - _EPSILON:
             nodes = {one: lot for one, lot in nodes.items() if one not in some} | dict(enumerate(new, following))
             following += len(new)
             _take(left, new)

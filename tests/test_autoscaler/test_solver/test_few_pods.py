@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.solver.deadline import Work
-from autoscaler.solver.few_pods import SELECTIONS, cheapest_for_few, cheapest_nodes
+from autoscaler.solver.few_pods import SELECTIONS, cheapest_for_few, cheapest_within
+from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape, Vector
 from autoscaler.solver.solve import cheapest
 from tests import examples
@@ -161,6 +162,7 @@ def test_where_no_kind_will_do_there_are_no_nodes() -> None:
     """Of those that are named: for all pods or for some; and where none is named."""
     problem = Cutting.of([Shape((2, 2, 0, 1), 1), Shape((9, 9, 0, 1), 1)], KINDS, ()).problem
     counts, by_price = problem.counts, np.argsort(problem.usd)
+    stock = Stock(problem.available, problem.uses, problem.most)
     small, large = (next(one for one, usd in enumerate(problem.usd) if usd == price) for price in (1.0, 2.5))
     for kinds, found in ((by_price, 1), ([large], 1), ([small], 0), ([], 0)):
-        assert len(cheapest_nodes(problem, counts, np.array(kinds, dtype=np.int64))) == found
+        assert len(cheapest_within(problem, counts, np.array(kinds, dtype=np.int64), stock) or ()) == found
