@@ -55,67 +55,92 @@ def cheapest_within(problem: Problem, counts: Whole, by_price: Whole, stock: Sto
 
     ``by_price``: the kinds that are to be had, the cheapest first.
     """
-    found: Lots | None = _cheapest_of_any(problem, counts, by_price)
+    choice = _Choice.of(problem, counts, by_price)
+    found: Lots | None = choice.of_any()
     if found and not stock.has([lot.kind for lot in found]):
-        found = _of_few_nodes(problem, counts, by_price, stock.own)
+        found = choice.of_few(stock.own[by_price])
     return found if found is not None and stock.has([lot.kind for lot in found]) else None
 
 
 def _cheapest_of_any(problem: Problem, counts: Whole, by_price: Whole) -> Lots:
     """However few nodes there are of a kind."""
-    selections, pods = _selections_of(counts)
-    kinds, usd = _cheapest_holders(problem, problem.holders(pods), by_price)
-    least, taken = _partition(selections, usd)
-    whole = len(pods) - 1 if np.isfinite(least[-1]) else 0
-    return [Lot(int(kinds[one]), pods[one]) for one in _taken(taken, whole)]
+    return _Choice.of(problem, counts, by_price).of_any()
 
 
-def _of_few_nodes(problem: Problem, counts: Whole, by_price: Whole, available: Floats) -> Lots | None:
-    """The same with no more nodes of a kind than there are; ``None``: they are not enough, or too many to compare."""
-    selections, pods = _selections_of(counts)
-    holders, many = problem.holders(pods), int(counts.sum())
-    is_scarce = available[by_price] < many
-    nodes = _few_nodes(holders, by_price[is_scarce], available, many)
-    wholes, parts, starts = selections.pairs
-    if len(nodes) * len(wholes) > COMPARISONS:
-        return None
-    kinds, usd = _cheapest_holders(problem, holders, by_price[~is_scarce])
-    least, taken = _partition(selections, usd)
-    layers = [least]
-    for kind in nodes:
-        costs = np.where(holders[parts, kind], problem.usd[kind] + layers[-1][wholes - parts], np.inf)
-        layers.append(np.minimum(layers[-1], np.minimum.reduceat(costs, starts[:-1])))
-    left = len(pods) - 1
-    if not np.isfinite(layers[-1][left]):
-        return None
-    found = Lots()
-    for kind, before, after in reversed(list(zip(nodes, layers[:-1], layers[1:], strict=True))):
-        if after[left] < before[left]:
-            held = parts[starts[left] : starts[left + 1]]
-            part = int(held[np.where(holders[held, kind], before[left - held], np.inf).argmin()])
-            found.append(Lot(kind, pods[part]))
-            left -= part
-    return [*found, *(Lot(int(kinds[one]), pods[one]) for one in _taken(taken, left))]
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Selections of pods, and the kinds of node that hold them."""
 
+    selections: _Selections
+    pods: Whole
+    """[selection, shape]"""
+    kinds: Whole
+    """The cheapest first."""
+    usd: Floats
+    holders: Mask
+    """[selection, kind]"""
 
-def _few_nodes(holders: Mask, kinds: Whole, available: Floats, many: int) -> list[int]:
-    """The kind of each node that may be needed: of kinds that hold the same no more than there are pods."""
-    found, alike = list[int](), Counter[bytes]()
-    for kind in kinds.tolist():
-        held = holders[:, kind].tobytes()
-        times = min(int(available[kind]), many - alike[held]) if holders[1:, kind].any() else 0
-        alike[held] += times
-        found += [kind] * times
-    return found
+    @classmethod
+    def of(cls, problem: Problem, counts: Whole, by_price: Whole) -> _Choice:
+        """For so many pods of each shape."""
+        rows = np.nonzero(counts)[0]
+        selections = _selections(tuple(counts[rows].tolist()))
+        pods = np.zeros((len(selections.pods), len(counts)), dtype=np.int64)
+        pods[:, rows] = selections.pods
+        return cls(selections, pods, by_price, problem.usd[by_price], problem.holders(pods, by_price))
 
+    def of_any(self) -> Lots:
+        """The cheapest nodes, however few there are of a kind; none where no kind will do."""
+        kinds, usd = self._cheapest_holders(np.arange(len(self.kinds)))
+        least, taken = _partition(self.selections, usd)
+        whole = len(self.pods) - 1 if np.isfinite(least[-1]) else 0
+        return [self._lot(kinds[one], one) for one in _taken(taken, whole)]
 
-def _cheapest_holders(problem: Problem, holders: Mask, kinds: Whole) -> tuple[Whole, Floats]:
-    """Of each selection the cheapest of the kinds that holds it, and its dollars. ``kinds``: the cheapest first."""
-    if not len(kinds):
-        return np.zeros(len(holders), dtype=np.int64), np.full(len(holders), np.inf)
-    among = holders[:, kinds]
-    first = np.argmax(among, axis=1)
-    return kinds[first], np.where(among[np.arange(len(among)), first], problem.usd[kinds[first]], np.inf)
+    def of_few(self, available: Floats) -> Lots | None:
+        """The same with no more nodes of a kind than there are; ``None``: these do not do, or too much is compared."""
+        is_scarce = available < self.pods[-1].sum()
+        nodes = self._nodes(np.nonzero(is_scarce)[0], available)
+        wholes, parts, starts = self.selections.pairs
+        if len(nodes) * len(wholes) > COMPARISONS:
+            return None
+        kinds, usd = self._cheapest_holders(np.nonzero(~is_scarce)[0])
+        least, taken = _partition(self.selections, usd)
+        layers = [least]
+        for kind in nodes:
+            costs = np.where(self.holders[parts, kind], self.usd[kind] + layers[-1][wholes - parts], np.inf)
+            layers.append(np.minimum(layers[-1], np.minimum.reduceat(costs, starts[:-1])))
+        left = len(self.pods) - 1
+        if not np.isfinite(layers[-1][left]):
+            return None
+        found = Lots()
+        for kind, before, after in reversed(list(zip(nodes, layers[:-1], layers[1:], strict=True))):
+            if after[left] < before[left]:
+                held = parts[starts[left] : starts[left + 1]]
+                part = int(held[np.where(self.holders[held, kind], before[left - held], np.inf).argmin()])
+                found.append(self._lot(kind, part))
+                left -= part
+        return [*found, *(self._lot(kinds[one], one) for one in _taken(taken, left))]
+
+    def _nodes(self, kinds: Whole, available: Floats) -> list[int]:
+        """The kind of each node that may be needed: of kinds that hold the same no more than there are pods."""
+        most, found, alike = int(self.pods[-1].sum()), list[int](), Counter[bytes]()
+        for kind in kinds[self.holders[1:, kinds].any(axis=0)].tolist():
+            held = self.holders[:, kind].tobytes()
+            times = min(int(available[kind]), most - alike[held])
+            alike[held] += times
+            found += [kind] * times
+        return found
+
+    def _cheapest_holders(self, kinds: Whole) -> tuple[Whole, Floats]:
+        """Of each selection the cheapest of these kinds that holds it, and its dollars."""
+        if not len(kinds):
+            return np.zeros(len(self.pods), dtype=np.int64), np.full(len(self.pods), np.inf)
+        among = self.holders[:, kinds]
+        first = np.argmax(among, axis=1)
+        return kinds[first], np.where(among[np.arange(len(among)), first], self.usd[kinds[first]], np.inf)
+
+    def _lot(self, kind: int, selection: int) -> Lot:
+        return Lot(int(self.kinds[kind]), self.pods[selection])
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +162,6 @@ class _Selections:
             parts = np.add.outer(parts * (most + 1), of_some).ravel()
         order = np.argsort(wholes, kind="stable")
         return wholes[order], parts[order], np.searchsorted(wholes[order], np.arange(len(self.pods) + 1))
-
-
-def _selections_of(counts: Whole) -> tuple[_Selections, Whole]:
-    """Of so many pods of each shape, and the pods of each selection by all of the shapes."""
-    rows = np.nonzero(counts)[0]
-    selections = _selections(tuple(counts[rows].tolist()))
-    pods = np.zeros((len(selections.pods), len(counts)), dtype=np.int64)
-    pods[:, rows] = selections.pods
-    return selections, pods
 
 
 def _selections(counts: tuple[int, ...]) -> _Selections:

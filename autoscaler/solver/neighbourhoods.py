@@ -42,9 +42,11 @@ def improved(problem: Problem, plan: Lots, stock: Stock, *, turns: int = TURNS) 
             continue
         seen.add(some)
         old = [nodes[one] for one in some]
+        usd = _usd(problem, old) - _EPSILON
         _take(left, old, -1)
-        new = cheapest_within(problem, _pods(old), by_price[left.left[by_price] >= 1], left)
-        if new and _usd(problem, new) < _usd(problem, old) - _EPSILON:
+        kinds = by_price[(left.left[by_price] >= 1) & (problem.usd[by_price] < usd)]
+        new = cheapest_within(problem, _pods(old), kinds, left)
+        if new and _usd(problem, new) < usd:
             nodes = {one: lot for one, lot in nodes.items() if one not in some} | dict(enumerate(new, following))
             following += len(new)
             _take(left, new)

@@ -32,6 +32,9 @@ _NODES, _LOOKS = 300, 150
 at the same points of its search whether to go on."""
 
 
+_ALL = slice(None)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """Shapes of pods and kinds of node in arrays."""
@@ -54,12 +57,12 @@ class Problem:
     leave: float = 0.0
     """Dollars for each pod, if the same part of all of them is left out by the relaxation; nought: none may be."""
 
-    def holders(self, pods: Whole) -> Mask:
+    def holders(self, pods: Whole, kinds: Whole | slice = _ALL) -> Mask:
         """[filling, kind]: whether a node of the kind holds the pods of the filling, which are by shape."""
-        used = pods @ self.sizes
-        found: Mask = ~((pods > 0).astype(float) @ ~self.holds > 0)
+        used, rooms = pods @ self.sizes, self.rooms[kinds]
+        found: Mask = ~((pods > 0).astype(float) @ ~self.holds[:, kinds] > 0)
         for one in range(used.shape[1]):
-            found &= self.rooms[None, :, one] >= used[:, one, None]
+            found &= rooms[None, :, one] >= used[:, one, None]
         return found
 
     def smaller(self) -> Mask:
