@@ -26,7 +26,7 @@ from autoscaler.solver.rounding import Lot, Lots
 SELECTIONS = 1024
 """At most: work grows with their square, and is some 10 ms of a core of 2024 for so many."""
 KEPT = 64
-"""Selections of which the parts are kept from one call to the next: 2,000 pairs, some 30 kB, at most."""
+"""Selections of which the parts are kept from one call to the next: 2,000 pairs, some 60 kB, at most."""
 COMPARISONS = 4_000_000
 """At most, of a selection, a part of it and a node of which there are few: some 40 ms of a core of 2024."""
 
@@ -100,7 +100,7 @@ class _Choice:
         """The same with no more nodes of a kind than there are; ``None``: these do not do, or too much is compared."""
         is_scarce = available < self.pods[-1].sum()
         nodes = self._nodes(np.nonzero(is_scarce)[0], available)
-        wholes, parts, starts = self.selections.pairs
+        wholes, parts, starts = self.selections.wholes, self.selections.parts, self.selections.starts
         if len(nodes) * len(wholes) > COMPARISONS:
             return None
         kinds, usd = self._cheapest_holders(np.nonzero(~is_scarce)[0])
@@ -149,19 +149,13 @@ class _Selections:
 
     pods: Whole
     """[selection, shape]: a selection comes after all of its parts. The number of two together is the sum of theirs."""
-    parts: Sequence[tuple[Whole, Whole]]
+    wholes: Whole
+    parts: Whole
+    """Each selection with each part of it, nothing and itself among them, by selection."""
+    starts: Whole
+    """For each selection where its first part is; and the end."""
+    with_first: Sequence[tuple[Whole, Whole]]
     """For each selection the numbers of those parts of it that have its first pod, and of what is left without each."""
-
-    @property
-    def pairs(self) -> tuple[Whole, Whole, Whole]:
-        """(selection, a part of it), all that there are, by selection; and for each where its first is, and the end."""
-        wholes, parts = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        for most in self.pods[-1].tolist():
-            some, of_some = np.tril_indices(most + 1)
-            wholes = np.add.outer(wholes * (most + 1), some).ravel()
-            parts = np.add.outer(parts * (most + 1), of_some).ravel()
-        order = np.argsort(wholes, kind="stable")
-        return wholes[order], parts[order], np.searchsorted(wholes[order], np.arange(len(self.pods) + 1))
 
 
 def _selections(counts: tuple[int, ...]) -> _Selections:
@@ -170,16 +164,22 @@ def _selections(counts: tuple[int, ...]) -> _Selections:
 
 def _made(counts: tuple[int, ...]) -> _Selections:
     pods = np.indices([many + 1 for many in counts]).reshape(len(counts), -1).T.astype(np.int64)
-    parts = []
-    for number, selection in enumerate(pods):
-        below = pods[: number + 1]
-        first = int(np.argmax(selection > 0))
-        found = np.nonzero((below <= selection).all(axis=1) & (below[:, first] > 0))[0]
-        parts.append((found, number - found))
-    return _Selections(pods, parts)
+    wholes, parts = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    for most in counts:
+        some, of_some = np.tril_indices(most + 1)
+        wholes = np.add.outer(wholes * (most + 1), some).ravel()
+        parts = np.add.outer(parts * (most + 1), of_some).ravel()
+    order = np.argsort(wholes, kind="stable")
+    wholes, parts = wholes[order], parts[order]
+    numbers = np.arange(len(pods) + 1)
+    has_first = pods[parts, np.argmax(pods > 0, axis=1)[wholes]] > 0
+    firsts, rests = parts[has_first], (wholes - parts)[has_first]
+    ends = np.searchsorted(wholes[has_first], numbers[1:-1])
+    with_first = list(zip(np.split(firsts, ends), np.split(rests, ends), strict=True))
+    return _Selections(pods, wholes, parts, np.searchsorted(wholes, numbers), with_first)
 
 
-_kept = lru_cache(maxsize=256)(_made)
+_kept = lru_cache(maxsize=128)(_made)
 
 
 def _partition(selections: _Selections, usd: Floats) -> tuple[Floats, list[int]]:
@@ -187,7 +187,7 @@ def _partition(selections: _Selections, usd: Floats) -> tuple[Floats, list[int]]
     many = len(usd)
     least, taken = np.zeros(many), [0] * many
     for number in range(1, many):
-        parts, rest = selections.parts[number]
+        parts, rest = selections.with_first[number]
         costs = usd[parts] + least[rest]
         best = costs.argmin()
         least[number], taken[number] = costs[best], int(parts[best])

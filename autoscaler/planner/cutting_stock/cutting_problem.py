@@ -216,6 +216,8 @@ class CuttingProblem:
         known = {kind.name: kind for kind in self.kinds}
         choices = [
             (lot, [one for one in alike[known[lot.kind].usd] if self._may_replace(lot, known[lot.kind], one)])
+            if lot.kind not in self.free
+            else (lot, [known[lot.kind]])
             for lot in nodes
         ]
         many = sum(lot.times for lot in nodes)
