@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -410,3 +411,33 @@ def test_how_a_job_stands_is_known_until_it_is_deleted() -> None:
     assert local.outcome(name="third") == "running"
     assert local.stop(name="third")
     assert local.outcome(name="third") == "failed"
+
+
+@pytest.mark.parametrize(
+    ("whole", "alive", "tasks", "told"),
+    [
+        ("running", True, ("waiting", "running"), ("waiting", 1, 1, 0)),
+        ("running", True, ("running", "done"), ("running", 0, 1, 1)),
+        ("running", True, ("done", "done"), ("done", 0, 0, 2)),
+        ("running", False, ("running", "done"), ("failed", 0, 0, 1)),
+        ("stopped", False, ("running", "waiting"), ("stopped", 0, 0, 0)),
+        ("done", False, ("done", "done"), ("done", 0, 0, 2)),
+    ],
+)
+def test_a_role_is_in_the_state_of_its_tasks_and_when_the_job_has_ended_in_that(
+    monkeypatch: pytest.MonkeyPatch, whole: str, *, alive: bool, tasks: tuple[str, str], told: tuple[str, int, int, int]
+) -> None:
+    """Another role's tasks are not counted; GPUs are free then."""
+    monkeypatch.setattr(local, "is_alive", lambda _: alive)
+    folder = local.home() / "line"
+    folder.mkdir(parents=True)
+    asked = [{"role": "worker", "index": number, "gpus": [f"GPU-{number}"]} for number in range(2)]
+    (folder / "plan.json").write_text(json.dumps({"job": "line", "tasks": [*asked, {"role": "ps-0", "index": 0}]}))
+    at = "2026-01-02T03:04:05+00:00"
+    states = dict(zip(("worker-0", "worker-1", "ps-0-0"), (*tasks, "running"), strict=True))
+    status = {name: {"state": state, "failures": 3, "since": at, "pid": 1} for name, state in states.items()}
+    (folder / "status.json").write_text(json.dumps({"state": whole, "since": at, "tasks": status}))
+    role = seen()["worker"]
+    assert (role.state, role.waiting, role.running, role.succeeded) == told
+    assert (role.failed, role.gpus) == (6, 2 if whole == "running" and alive else 0)
+    shutil.rmtree(folder)

@@ -231,6 +231,19 @@ def test_the_metrics_parse() -> None:
     assert drift == {"a": 0, "b": 0, "c": 4}
 
 
+def test_what_was_found_before_a_run_is_counted_where_it_is_an_error() -> None:
+    """By machine; what is only worth knowing is none."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - only here
+
+    found = [
+        {"host": host, "severity": severity} for host, severity in (("a", "error"), ("a", "error"), ("b", "warning"))
+    ]
+    text = report.as_metrics(run() | {"preflight": found})
+    families = {one.name: one for one in text_string_to_metric_families(text)}
+    counted = {sample.labels["host"]: sample.value for sample in families["spillway_nodes_preflight_errors"].samples}
+    assert counted == {"a": 2}
+
+
 def test_nights_are_kept_up_to_a_number(tmp_path: Path) -> None:
     """The latest first; a damaged record is shown as one."""
     for day in range(1, 71):
