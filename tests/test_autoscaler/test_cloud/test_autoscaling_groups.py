@@ -43,11 +43,13 @@ TYPE = {
 }
 
 
+KEYS = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
+
+
 @cache
 def clients() -> tuple[Any, ...]:
     """Made once: each takes boto3 a good part of a second."""
-    keys = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
-    return tuple(boto3.client(name, **keys) for name in ("autoscaling", "ec2", "pricing"))  # type: ignore[call-overload]
+    return tuple(boto3.client(name, **KEYS) for name in ("autoscaling", "ec2", "pricing"))  # type: ignore[call-overload]
 
 
 class Door:
@@ -55,7 +57,7 @@ class Door:
 
     active: ClassVar[list[Stubber]] = []
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, quotas: Any = None) -> None:
         for stub in self.active:
             stub.deactivate()
         made = clients()
@@ -63,7 +65,7 @@ class Door:
         for stub in self.active:
             stub.activate()
         self.warned: list[str] = []
-        self.door = Ec2(policy, Clients(made[0], made[1], lambda: made[2]), warn=self.warned.append)
+        self.door = Ec2(policy, Clients(made[0], made[1], lambda: made[2], quotas), warn=self.warned.append)
         self.door._at_rest[NAME] = frozenset(f"i-{number}" for number in range(10))
 
     def groups_are(self, *groups: dict[str, Any], named: str = "") -> None:
@@ -573,6 +575,25 @@ def test_a_group_of_a_capacity_block_knows_when_it_may_be_used() -> None:
     [group] = door.door.groups()
     assert group.block == CapacityBlock(LAUNCHED, ends, 4)
     assert (group.quota, group.quota_left, door.warned) == (block, 3 * 48, [])
+
+
+def test_what_a_quota_leaves_is_known_with_the_group() -> None:
+    """Less what runs in the region, also of types that no group has."""
+    quotas = boto3.client("service-quotas", **KEYS)
+    door = Door(a_policy(an_entry("gpu-a10g", zones=["us-east-1a"], usd_per_hour=5.672)), lambda: quotas)
+    with Stubber(quotas) as stub:
+        door.groups_are(raw_group())
+        door.types_are(TYPE)
+        running = [
+            {"InstanceId": "i-1", "InstanceType": "g5.12xlarge"},
+            {"InstanceId": "i-2", "InstanceType": "g5.xlarge"},
+        ]
+        door.ec2.add_response("describe_instances", {"Reservations": [{"Instances": running}]}, {"Filters": ANY})
+        door.types_are(TYPE | {"InstanceType": "g5.xlarge", "VCpuInfo": {"DefaultVCpus": 4}})
+        said = {"Quota": {"QuotaCode": "L-DB2E81BA", "QuotaName": "G", "Value": 768.0}}
+        stub.add_response("get_service_quota", said, {"ServiceCode": "ec2", "QuotaCode": "L-DB2E81BA"})
+        [group] = door.door.groups()
+    assert (group.quota, group.quota_left, door.warned) == ("L-DB2E81BA", 768 - 52, [])
 
 
 def test_a_group_of_another_cluster_is_not_there(door: Door) -> None:
