@@ -151,7 +151,9 @@ class JointPurchase:
             return at_once
         self._market.snapshot.undo(start)
         again = self._purchase(gangs, goes_on=goes_on, times=less, partial=first.purchase)
-        return again if again is None or at_once is None else replace(again, proof=self._proof(again, at_once.proof))
+        if again is None or at_once is None or not at_once.proof.usd:
+            return again
+        return replace(again, proof=self._proof(again, at_once.proof))
 
     def _fit_at_once(self, gangs: Iterable[Gang]) -> bool:
         """Whether few pods are asked about, all pooled, that find room in turn on nodes that stand.
