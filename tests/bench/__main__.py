@@ -23,7 +23,8 @@ All of them: ``make bench``.
 ``edl``    PaddlePaddle's two experiments with elastic jobs, in compressed time or on a real control plane:
            ``python -m tests.bench edl --case 1|2 --policy off|edl|spillway [--passes 10] [--live] [--json]``
 ``asha``   a search that stops the worst early, ours and Ray Tune's: time to target and CPU seconds, 40 settings
-``mixes``  what the live loop pays for random mixes of gangs, one by one and bought for together
+``mixes``  what the live loop pays for random mixes of gangs, one by one and bought for together; and beside machines
+           of ours, filled in order or in the same problem
 ``rivals``  Karpenter with its KWOK provider and Spillway through the same scripted day: dollars, waiting, gangs in part
 ``explain``  how long the acting replica takes to say why, with 1,000 nodes and 10,000 running pods; how often what it
            says would help does help: ``python -m tests.bench explain --cases 5000 --seed 1 [--json]``

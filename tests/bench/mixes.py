@@ -1,6 +1,7 @@
 """What the live loop pays for random mixes of gangs: one by one, and bought for together, beside the linear bound.
 
-A mix is 20 to 620 pods in gangs of one to forty over eight kinds of node; everything must be bought.
+A mix is 20 to 620 pods in gangs of one to forty over eight kinds of node; everything must be bought. Smaller ones stand
+beside machines of ours, which are filled in the same problem as nodes are bought in; in the same run, in order.
 """
 
 from __future__ import annotations
@@ -13,19 +14,24 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import Group, Pod
+from autoscaler.model.actions import Memory
+from autoscaler.model.cluster import Cluster, Group, Pod
+from autoscaler.model.constraints import PodTerm, Requirement
+from autoscaler.model.labels import HOSTNAME
 from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
 from autoscaler.planner.cutting_stock.joint_packing import Pool
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.placement.gang_packing import Demand, Placed, pack
 from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
 from autoscaler.planner.placement.snapshot import Snapshot
+from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.node_places import new_place
 from autoscaler.solver import solve
 from tests.bench.figure import Figure
-from tests.builders import GPU_TAINT, a_gang
+from tests.builders import GPU_TAINT, a_cluster, a_gang, a_pod, a_policy, an_entry, an_on_prem_node
 
 MIXES: Final = 30
 TYPES: Final = {
@@ -60,6 +66,47 @@ def mixes(many: int = MIXES) -> Iterator[Figure]:
         yield Figure(f"{many} random mixes, {name}: above the bound, mean", statistics.mean(above), "%")
         yield Figure(f"{many} random mixes, {name}: above the bound, at worst", max(above), "%")
     yield Figure(f"{many} random mixes, together: CPU time of one, at most", max(took), "s", 1.0)
+    for apart in (0.0, 0.1):
+        yield from _beside_machines(many, apart)
+
+
+def _beside_machines(many: int, apart: float) -> Iterator[Figure]:
+    """What is paid beside machines of ours over what is paid where these are filled in order."""
+    parts, took = [], []
+    for seed in range(many):
+        cluster, policy = _with_machines(seed, apart)
+        began = time.process_time()
+        jointly = plan(cluster, policy, Memory()).usd_per_hour
+        took.append(time.process_time() - began)
+        in_order = plan(cluster, policy, Memory(), limits=SearchLimits(at_hand_kinds=0)).usd_per_hour
+        parts.append(jointly / in_order if in_order else 1.0)
+    stem = f"{many} mixes of 5 to 150 pods beside machines" + (f", {apart:.0%} keep apart" if apart else "")
+    yield Figure(f"{stem}: dollars over those of filling in order, mean", statistics.mean(parts), "", 1.0)
+    yield Figure(f"{stem}: at worst", max(parts), "", 1.0)
+    yield Figure(f"{stem}: CPU time of one, at most", max(took), "s", 1.0)
+
+
+def _with_machines(seed: int, apart: float) -> tuple[Cluster, Policy]:
+    """Pods by themselves; of them so large a part share no node with each other."""
+    dice = random.Random(seed)  # noqa: S311 - the same mixes every time
+    alike = (Requirement("app", "In", ("apart",)),)
+    rule = {"labels": {"app": "apart"}, "apart_from": (PodTerm(HOSTNAME, alike, frozenset({"team"})),)}
+    pods = [
+        a_pod(
+            f"p{number}",
+            gpus=dice.choice((0, 0, 0, 1, 1, 2, 4, 8)),
+            cpu=f"{dice.choice((250, 500, 1000, 2000, 3500, 6000))}m",
+            memory=f"{dice.choice((512, 1024, 4096, 7000, 12_000))}Mi",
+            **(rule if dice.random() < apart else {}),
+        )
+        for number in range(dice.choice((5, 10, 20, 40, 80, 150)))
+    ]
+    machines = [
+        an_on_prem_node(f"dgx-{number}", gpus=dice.choice((2, 4, 8)), cpu=dice.choice((32, 64, 96)), taints=())
+        for number in range(max(1, len(pods) // 12 + dice.randint(0, 2)))
+    ]
+    entries = [an_entry(_entry(kind), instance_type=kind, zones=("us-east-1a",), max=1000) for kind in TYPES]
+    return a_cluster(pods=pods, nodes=machines, groups=map(_group, TYPES)), a_policy(*entries)
 
 
 def _together(demands: list[Demand], market: Market) -> Mapping[str, Placed | None]:
@@ -93,7 +140,7 @@ def _group(kind: str) -> Group:
     room = Resources({CPU: cpu * 1000, MEMORY: gib * 2**30, PODS: 110, words.GPU: gpus})
     return Group(
         name=kind,
-        entry=kind,
+        entry=_entry(kind),
         instance_type=kind,
         zone="us-east-1a",
         allocatable=room,
@@ -101,6 +148,11 @@ def _group(kind: str) -> Group:
         taints=(GPU_TAINT,) if gpus else (),
         maximum=1000,
     )
+
+
+def _entry(kind: str) -> str:
+    """Of the policy."""
+    return kind.replace(".", "-")
 
 
 def _fresh(group: Group, name: str) -> Place:

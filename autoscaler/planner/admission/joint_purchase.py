@@ -139,8 +139,11 @@ class JointPurchase:
         return self._cheaper_purchase(gangs, goes_on=goes_on)
 
     def _cheaper_purchase(self, gangs: Sequence[Gang], *, goes_on: bool) -> _Served | None:
-        """The cheaper of filling first what costs nothing more and of filling it in the same problem."""
-        start, less = self._market.snapshot.mark(), self.limits.work_otherwise
+        """The cheaper of filling first what costs nothing more and of filling it in the same problem.
+
+        The latter can begin with the former, and do better, unless rules between pods concern some.
+        """
+        start, less = self._market.snapshot.mark(), self.limits.work_otherwise if self._stand_alone(gangs) else 1.0
         first = self._purchase(gangs, goes_on=goes_on, times=less)
         if first is not None and not first.usd:
             return first
@@ -184,9 +187,10 @@ class JointPurchase:
 
         Pods that rules between pods concern are put there before the others, whichever come first.
         """
-        return not (
-            all(map(self._market.snapshot.stands_alone, self._shapes(gangs))) and self._has_few_kinds_at_hand(gangs)
-        )
+        return not (self._stand_alone(gangs) and self._has_few_kinds_at_hand(gangs))
+
+    def _stand_alone(self, gangs: Iterable[Gang]) -> bool:
+        return all(map(self._market.snapshot.stands_alone, self._shapes(gangs)))
 
     def _shapes(self, gangs: Iterable[Gang]) -> set[Shape]:
         """Of the pods that are bought for together."""
