@@ -20,7 +20,7 @@ from autoscaler.model.resources import CPU, Resources
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.plan import plan
 from tests import examples
-from tests.builders import TOLERATES_GPU, ZONES, a_cluster, a_gang, a_group, a_policy, an_entry, an_on_prem_node
+from tests.builders import TOLERATES_GPU, ZONES, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node
 
 KINDS = (("cpu", 16, 0, 0.5), ("one", 8, 1, 0.8), ("four", 32, 4, 2.9), ("eight", 64, 8, 5.0))
 """(name, CPUs, GPUs, dollars per hour)"""
@@ -61,7 +61,19 @@ def pending(draw: st.DrawFn) -> list[Pod]:
     return pods[:6]
 
 
-def least(pods: Sequence[Pod], machines: Sequence[Node]) -> float:
+@st.composite
+def standing(draw: st.DrawFn) -> list[tuple[Node, Pod | None]]:
+    """At most two machines, on some of which a pod runs that keeps apart."""
+    found: list[tuple[Node, Pod | None]] = []
+    for number in range(draw(st.integers(0, 2))):
+        cpu, gpus = draw(st.sampled_from([(9, 0), (16, 2), (14, 4)]))
+        node = an_on_prem_node(f"dgx-{number}", cpu=cpu, gpus=gpus)
+        runs = a_pod(f"runs-{number}", node=node.name, phase="Running", **RULES[2]) if draw(st.booleans()) else None
+        found.append((node, runs))
+    return found
+
+
+def least(pods: Sequence[Pod], machines: Sequence[tuple[Node, Pod | None]]) -> float:
     """Dollars per hour of the cheapest nodes for what machines of ours leave, by trying all ways."""
 
     @cache
@@ -82,7 +94,8 @@ def least(pods: Sequence[Pod], machines: Sequence[Node]) -> float:
     found = float("inf")
     for homes in product(range(len(machines) + 1), repeat=len(pods)):
         on = [[pods[n] for n, home in enumerate(homes) if home == number] for number in range(len(machines))]
-        if all(_holds(some, node.allocatable, "") for some, node in zip(on, machines, strict=True)):
+        on = [[*some, *([runs] if runs else [])] for some, (_, runs) in zip(on, machines, strict=True)]
+        if all(_holds(some, node.allocatable, "") for some, (node, _) in zip(on, machines, strict=True)):
             found = min(found, usd(frozenset(n for n, home in enumerate(homes) if home == len(machines))))
     return found
 
@@ -95,15 +108,20 @@ def _holds(pods: Sequence[Pod], room: Resources, zone: str) -> bool:
 
 
 @settings(deadline=None, max_examples=examples(150))
-@given(pods=pending(), owned=st.lists(st.sampled_from([(9, 0), (16, 2), (14, 4)]), max_size=2))
-def test_a_plan_for_few_pods_costs_the_least_that_there_is(pods: list[Pod], owned: list[tuple[int, int]]) -> None:
-    """Compared with all ways to share out what stands and what may be bought.
+@given(pods=pending(), machines=standing())
+def test_a_plan_for_few_pods_costs_the_least_that_there_is(
+    pods: list[Pod], machines: list[tuple[Node, Pod | None]]
+) -> None:
+    """Compared with all ways to share out what stands and what may be bought, and those that keep apart do.
 
     Where pods keep apart and machines stand, these are put there first: what that costs is bounded by the other way.
     """
-    machines = [an_on_prem_node(f"dgx-{number}", cpu=cpu, gpus=gpus) for number, (cpu, gpus) in enumerate(owned)]
-    cluster, fewest = a_cluster(pods=pods, nodes=machines, groups=GROUPS), least(pods, machines)
-    decided = plan(cluster, POLICY, Memory())
+    running = [runs for _, runs in machines if runs is not None]
+    cluster = a_cluster(pods=[*pods, *running], nodes=[node for node, _ in machines], groups=GROUPS)
+    decided, fewest = plan(cluster, POLICY, Memory()), least(pods, machines)
+    homes = [decided.memory.assignments[pod.key].node for pod in pods if pod.apart_from]
+    homes += [runs.node or "" for runs in running]
+    assert len(set(homes)) == len(homes)
     assert decided.lower_bound_usd_per_hour <= fewest + 1e-6
     if machines and any(pod.apart_from for pod in pods):
         in_turn = plan(cluster, POLICY, Memory(), limits=SearchLimits(at_hand_kinds=0))
