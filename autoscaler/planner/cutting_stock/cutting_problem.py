@@ -101,7 +101,7 @@ class CuttingProblem:
             return Row(vector, many, self.takers.of(Want(want.shape, "")), part=want.zone)
         takers = self.takers.of(want)
         if self.free and not self.market.snapshot.stands_alone(want.shape):
-            # Nobody knows here which pods are there already: it was put beside them before, or is bought for.
+            # The problem does not tell which pods run there: such a pod was put beside them before, or is bought for.
             takers = (frozenset(kind.name for kind in self.kinds) if takers is None else takers) - self.free
         if also and takers is not None:
             takers |= {also}

@@ -187,7 +187,7 @@ class Pool:
         counts = self.waiting.counts
         if not self.fills_first:
             shapes = dict.fromkeys(want.shape for want in counts if self.market.snapshot.stands_alone(want.shape))
-            self._there = AtHandKinds.of(shapes, self.market, most=self.limits.at_hand_kinds)
+            self._there = AtHandKinds.of(shapes, self.market, most=self.limits.at_hand_kinds) if shapes else None
         return cutting_problem(counts, self.market, there=self._there, rules=self._know_rules())
 
     def _know_rules(self) -> HostRules:
