@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.model.labels import ZONE
+from autoscaler.model.constraints import PodTerm, Requirement
+from autoscaler.model.labels import HOSTNAME, ZONE
 from autoscaler.model.resources import MEMORY
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
 from autoscaler.planner.cutting_stock.cutting_problem import CuttingProblem, Want, cutting_problem
@@ -81,3 +82,18 @@ def test_a_pod_that_may_go_to_any_zone_is_asked_for_in_each() -> None:
     """Which zone it gets, the solver says."""
     found = problem((ZONES[0], 2), ("", 3))
     assert (found.zones, len(found.kinds)) == (None, 3)
+
+
+def test_a_pod_that_rules_concern_has_no_place_that_costs_nothing_by_the_problem() -> None:
+    """It does not tell which pods run there: such a pod was put beside them before, or is bought for."""
+    web = (Requirement("app", "In", ("web",)),)
+    alone = a_pod("alone", labels={"app": "web"}, apart_from=(PodTerm(HOSTNAME, web, frozenset({"team"})),))
+    tolerant = replace(alone, name="tolerant", affinity=((Requirement(ZONE, "In", ZONES[:1]),),))
+    groups = [a_group("cpu", zone) for zone in ZONES]
+    market = a_market([POD, alone, tolerant], groups, [own_place("own", ZONES[0])])
+    wants = {Want(market.snapshot.shape(pod), ""): 1 for pod in (POD, alone, tolerant)}
+    there = AtHandKinds.of([market.snapshot.shape(POD)], market, most=9)
+    rows = cutting_problem(wants, market, there=there).rows
+    names = [group.name for group in groups]
+    assert [row.kinds for row in rows] == [None, frozenset(names), frozenset(names[:1])]
+    assert [row.kinds for row in cutting_problem(wants, market).rows] == [None, None, frozenset(names[:1])]

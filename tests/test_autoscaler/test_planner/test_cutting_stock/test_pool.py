@@ -155,6 +155,22 @@ def test_where_all_is_one_problem_nothing_is_filled_before() -> None:
     assert pool.proof() == Proof(), "what the one pod had is not known to be best for the others"
 
 
+def test_where_all_is_one_problem_pods_that_rules_concern_are_put_first() -> None:
+    """Beside no pod that keeps them off; those that find no room there are bought for, and others fill what is left."""
+    web = (Requirement("app", "In", ("web",)),)
+    rule = {"labels": {"app": "web"}, "apart_from": (PodTerm(HOSTNAME, web, frozenset({"team"})),)}
+    plain = [a_pod(f"plain-{number}", gpus=1) for number in range(3)]
+    alone = [a_pod(f"alone-{number}", gpus=1, **rule) for number in range(2)]
+    market = a_market([*plain, *alone], [NODE], [own_place("own")])
+    pool, _ = a_pool(market, plain, alone, fills_first=False)
+    assert (where(pool), waiting(pool)) == ({"alone-0": "own"}, ["alone-1", "plain-0", "plain-1", "plain-2"])
+    assert pool.buy()
+    nodes = where(pool)
+    assert {nodes[pod.name] for pod in plain} == {"own"}
+    assert nodes["alone-1"] != "own"
+    assert pool.proof() == Proof(bought=2.0)
+
+
 # --- What is bought ---------------------------------------------------------------------------------------------------
 
 
