@@ -11,7 +11,8 @@ import pytest
 from autoscaler.model.cluster import Group, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.labels import HOSTNAME
-from autoscaler.planner.cutting_stock.cutting_problem import PartialPurchase, Want
+from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
+from autoscaler.planner.cutting_stock.cutting_problem import PartialPurchase, Purchase, Want
 from autoscaler.planner.cutting_stock.idle_nodes import IdleNodes
 from autoscaler.planner.cutting_stock.joint_packing import Pool, Proof
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
@@ -182,6 +183,23 @@ def test_what_is_filled_in_one_problem_with_a_purchase_is_proven_for_these_place
     assert pool.buy()
     (own,) = [key for key, place in pool.places.items() if place.name == "own"]
     assert pool.proof() == Proof(pytest.approx(2.0, abs=1e-5), frozenset({own}), 2.0)
+
+
+def test_what_a_purchase_has_overlooked_at_hand_is_filled_before_it_is_bought() -> None:
+    """Two of three pods go on the machine that has room; for the third the node is bought, for it alone."""
+    pods = [a_pod(f"p{number}", gpus=2) for number in range(3)]
+    market = a_market(pods, [NODE], [own_place("own")])
+    pool, _ = a_pool(market, *([pod] for pod in pods), fills_first=False)
+    want = Want(market.snapshot.shape(pods[0]), "")
+    there = AtHandKinds.of([want.shape], market, most=9)
+    bought = Purchase(NODE.name, 1, ((want, 1),)), Purchase(NODE.name, 1, ((want, 2),))
+    pool.partial = PartialPurchase(bought, (), 0.0, there)
+    assert pool.buy()
+    assert where(pool) == {"p0": "own", "p1": "own", "p2": where(pool)["p2"]}
+    assert ([place.guests for place in market.snapshot.places], market.bought.total()) == (
+        [["team/p0", "team/p1"], ["team/p2"]],
+        1,
+    )
 
 
 def test_without_pods_that_wait_nothing_is_bought() -> None:
