@@ -9,7 +9,7 @@ from autoscaler.planner.admission.demands import HOMELESS
 from autoscaler.planner.admission.gang_by_gang import Found, GangByGang
 from autoscaler.planner.admission.limited_admission import LimitedAdmission
 from autoscaler.planner.admission.wait_or_buy import Wait
-from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
+from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds, put_jointly
 from autoscaler.planner.cutting_stock.cutting_problem import PartialPurchase
 from autoscaler.planner.cutting_stock.joint_packing import Pool, Proof
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
@@ -38,9 +38,18 @@ class _Served:
         return sum(placed.usd for placed in self.placed.values() if placed is not None)
 
     def is_better_than(self, other: _Served) -> bool:
-        """Whether it costs less, and leaves out none that the other places."""
-        placed, others = ({name for name, found in one.placed.items() if found} for one in (self, other))
-        return self.usd < other.usd - CENT and placed >= others
+        """Whether it leaves out none that the other places, and places more or costs less."""
+        mine, others = self._placed_gangs, other._placed_gangs
+        return mine > others or (mine == others and self.usd < other.usd - CENT)
+
+    @property
+    def _placed_gangs(self) -> set[str]:
+        return {name for name, placed in self.placed.items() if placed is not None}
+
+    @property
+    def is_free(self) -> bool:
+        """Whether all of them have places that cost nothing more."""
+        return not self.usd and all(self.placed.values())
 
     @property
     def homes(self) -> dict[str, Place]:
@@ -113,7 +122,7 @@ class JointPurchase:
     def _admission(self, gangs: Sequence[Gang], *, goes_on: bool) -> tuple[list[str], LimitedAdmission]:
         """The gangs that want new nodes, by name, and which of them are served. The snapshot stays as it is."""
         start = self._market.snapshot.mark()
-        pool = Pool(self._market, self.limits, fills_first=self._are_filled_in_order(gangs))
+        pool = Pool(self._market, self.limits, jointly=self._put_jointly(gangs, within_limits=True))
         self.turns.serve(gangs, self.settled, pool=pool, pooled=self.pooled, goes_on=goes_on)
         pool.fill_kept()
         names = [name for name, shapes in pool.wanted.items() if shapes]
@@ -132,24 +141,27 @@ class JointPurchase:
         cost nothing more, the cheaper is kept of filling them first and of filling them in the same problem.
         """
         if known is not None:
-            times, in_order = self.limits.work_of_later_turns if goes_on else 1.0, self._are_filled_in_order(gangs)
-            return self._purchase(gangs, goes_on=goes_on, known=known, fills_first=in_order, times=times)
-        if self._fit_at_once(gangs) or not self._has_few_kinds_at_hand(gangs):
+            times = self.limits.work_of_later_turns if goes_on else 1.0
+            jointly = self._put_jointly(gangs, within_limits=True)
+            return self._purchase(gangs, goes_on=goes_on, known=known, jointly=jointly, times=times)
+        jointly = frozenset() if self._fit_at_once(gangs) else self._put_jointly(gangs)
+        if not jointly:
             return self._purchase(gangs, goes_on=goes_on)
-        return self._cheaper_purchase(gangs, goes_on=goes_on)
+        return self._cheaper_purchase(gangs, jointly, goes_on=goes_on)
 
-    def _cheaper_purchase(self, gangs: Sequence[Gang], *, goes_on: bool) -> _Served | None:
+    def _cheaper_purchase(self, gangs: Sequence[Gang], jointly: frozenset[Shape], *, goes_on: bool) -> _Served | None:
         """The cheaper of filling first what costs nothing more and of filling it in the same problem.
 
         The latter can begin with the former, and do better, unless rules between pods concern some.
         """
-        start, less = self._market.snapshot.mark(), self.limits.work_otherwise if self._stand_alone(gangs) else 1.0
+        start, alone = self._market.snapshot.mark(), all(map(self._market.snapshot.stands_alone, self._shapes(gangs)))
+        less = self.limits.work_otherwise if alone else 1.0
         first = self._purchase(gangs, goes_on=goes_on, times=less)
-        if first is not None and not first.usd:
+        if first is not None and first.is_free:
             return first
         self._market.snapshot.undo(start)
         begun = first.homes if first is not None else {}
-        at_once = self._purchase(gangs, goes_on=goes_on, fills_first=False, begun=begun)
+        at_once = self._purchase(gangs, goes_on=goes_on, jointly=jointly, begun=begun)
         if first is None or (at_once is not None and at_once.is_better_than(first)):
             return at_once
         self._market.snapshot.undo(start)
@@ -178,19 +190,17 @@ class JointPurchase:
         snapshot.undo(start)
         return placed == len(pods)
 
-    def _has_few_kinds_at_hand(self, gangs: Iterable[Gang]) -> bool:
-        shapes = [shape for shape in self._shapes(gangs) if self._market.snapshot.stands_alone(shape)]
-        return bool(shapes) and AtHandKinds.of(shapes, self._market, most=self.limits.at_hand_kinds) is not None
+    def _put_jointly(self, gangs: Iterable[Gang], *, within_limits: bool = False) -> frozenset[Shape]:
+        """Shapes of pods that are put on places that cost nothing more in the same problem as nodes are bought in.
 
-    def _are_filled_in_order(self, gangs: Iterable[Gang]) -> bool:
-        """Whether limits leave it to the order which pods have places that cost nothing more.
-
-        Pods that rules between pods concern are put there before the others, whichever come first.
+        ``within_limits``: all or none, for pods of other shapes are put there before, whichever come first.
         """
-        return not (self._stand_alone(gangs) and self._has_few_kinds_at_hand(gangs))
-
-    def _stand_alone(self, gangs: Iterable[Gang]) -> bool:
-        return all(map(self._market.snapshot.stands_alone, self._shapes(gangs)))
+        shapes = self._shapes(gangs)
+        found = put_jointly(shapes, self._market)
+        if not found or (within_limits and found != shapes):
+            return frozenset()
+        there = AtHandKinds.of(found, self._market, most=self.limits.at_hand_kinds)
+        return found if there is not None else frozenset()
 
     def _shapes(self, gangs: Iterable[Gang]) -> set[Shape]:
         """Of the pods that are bought for together."""
@@ -202,7 +212,7 @@ class JointPurchase:
         *,
         goes_on: bool,
         known: ColumnPool | None = None,
-        fills_first: bool = True,
+        jointly: frozenset[Shape] = frozenset(),
         times: float = 1.0,
         partial: PartialPurchase | None = None,
         begun: Mapping[str, Place] = HOMELESS,
@@ -219,7 +229,7 @@ class JointPurchase:
                 partial=partial,
                 known=known,
                 begun=begun,
-                fills_first=fills_first,
+                jointly=jointly,
                 times=times,
             )
             placed, waits = self.turns.serve(gangs, self.settled, pool=pool, pooled=self.pooled, goes_on=goes_on)

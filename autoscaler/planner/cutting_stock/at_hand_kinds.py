@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import lt
+from typing import Final
 
 from autoscaler.model.feasibility import NODE_NAME
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 
 _STEM = "at hand "
+_ASKED: Final = 10_000
+"""Times that a place is asked whether it admits a shape: some 10 ms of a core of 2024."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +26,14 @@ class AtHandKinds:
     """By name of the kind its places, the one to fill first at the end."""
 
     places: Mapping[str, list[Place]]
+    admitting: Mapping[Shape, frozenset[str]] = field(default_factory=dict)
+    """Of shapes that rules between pods concern the kinds whose pods let one of them join."""
 
     @classmethod
     def of(cls, shapes: Iterable[Shape], market: Market, *, most: int) -> AtHandKinds | None:
-        """``None``: there are none, or more than ``most`` kinds."""
+        """``None``: there are none, or more than ``most`` kinds. ``shapes``: as :func:`put_jointly` gives them."""
         shapes = list(shapes)
+        ruled = [shape for shape in shapes if not market.snapshot.stands_alone(shape)]
         names = sorted({name for shape in shapes for name, _ in shape.amounts})
         keys = sorted({key for shape in shapes for key in shape.asked_keys} - {NODE_NAME})
         is_named = any(NODE_NAME in shape.asked_keys for shape in shapes)
@@ -40,7 +46,9 @@ class AtHandKinds:
                 continue
             room = tuple(map(free.get, names, nothing))
             seen = tuple([place.labels.get(key) for key in keys])
-            found[room, seen, place.taints, place.tier, place.standing, place.name if is_named else ""].append(place)
+            admits = tuple([market.snapshot.admits(shape, place) for shape in ruled])
+            name = place.name if is_named else ""
+            found[room, seen, admits, place.taints, place.tier, place.standing, name].append(place)
             if len(found) > most:
                 return None
         kinds = sorted(found.values(), key=lambda places: (places[0].tier, min(place.name for place in places)))
@@ -48,11 +56,15 @@ class AtHandKinds:
             f"{_STEM}{number}": sorted(several, key=lambda place: place.name, reverse=True)
             for number, several in enumerate(kinds)
         }
-        return cls(places) if places else None
+        admitting = {
+            shape: frozenset(name for name, several in places.items() if market.snapshot.admits(shape, several[0]))
+            for shape in ruled
+        }
+        return cls(places, admitting) if places else None
 
     def untaken(self) -> AtHandKinds:
         """The same with lists of its own, from which another may take."""
-        return AtHandKinds({name: list(places) for name, places in self.places.items()})
+        return AtHandKinds({name: list(places) for name, places in self.places.items()}, self.admitting)
 
     def take(self, kind: str, market: Market) -> Place | None:
         """The next place of the kind, open to pods."""
@@ -62,6 +74,22 @@ class AtHandKinds:
         if not place.standing:
             market.take(place)
         return place
+
+
+def put_jointly(shapes: Iterable[Shape], market: Market) -> frozenset[Shape]:
+    """Those of which pods may be put on such places in the same problem as nodes are bought in.
+
+    So it is with pods that no rule between pods concerns, and with those that rules by host alone do: if these are not
+    too many to ask of every place which of them it admits.
+    """
+    snapshot = market.snapshot
+    alone, ruled = set[Shape](), set[Shape]()
+    for shape in shapes:
+        if snapshot.stands_alone(shape):
+            alone.add(shape)
+        elif snapshot.has_rules_by_host_alone(shape):
+            ruled.add(shape)
+    return frozenset(alone | ruled if len(ruled) * len(snapshot.places) <= _ASKED else alone)
 
 
 def _places(market: Market) -> Iterable[Place]:

@@ -78,6 +78,8 @@ class CuttingProblem:
     rules: HostRules
     free: frozenset[str] = frozenset()
     """Kinds that cost nothing more."""
+    admitting: Mapping[Shape, frozenset[str]] = field(default_factory=dict)
+    """Those of them that pods may join which rules between pods concern; pods of other such shapes join none."""
     zones: OneForAllZones | None = None
     """``None``: each zone has kinds of its own."""
     rows: list[Row] = field(default_factory=list)
@@ -101,8 +103,8 @@ class CuttingProblem:
             return Row(vector, many, self.takers.of(Want(want.shape, "")), part=want.zone)
         takers = self.takers.of(want)
         if self.free and not self.market.snapshot.stands_alone(want.shape):
-            # The problem does not tell which pods run there: such a pod was put beside them before, or is bought for.
-            takers = (frozenset(kind.name for kind in self.kinds) if takers is None else takers) - self.free
+            takers = frozenset(kind.name for kind in self.kinds) if takers is None else takers
+            takers -= self.free - self.admitting.get(want.shape, frozenset())
         if also and takers is not None:
             takers |= {also}
         return Row(vector, many, takers)
@@ -313,6 +315,7 @@ def cutting_problem(
         names=(CPU, MEMORY, GPU, PODS, *sorted(asked - {CPU, MEMORY, GPU, PODS})),
         kinds=[],
         free=frozenset(at_hand),
+        admitting=there.admitting if there is not None else {},
         takers=_Takers(market, samples | {name: places[0] for name, places in at_hand.items()}),
         rules=rules,
         zones=zones,

@@ -73,9 +73,9 @@ class Pool:
     """Fillings that were found before, for the search to begin with."""
     begun: Mapping[str, Place] = field(default_factory=dict)
     """Pod key -> where it goes by a plan that was made before, for the search to begin with."""
-    fills_first: bool = True
-    """Places that cost nothing more are filled before nodes are bought; else in the same problem, but for pods that
-    rules between pods concern: these are put there first, or bought for."""
+    jointly: frozenset[Shape] = frozenset()
+    """Pods of these shapes are put on places that cost nothing more in the same problem as nodes are bought in; pods of
+    other shapes are put there first, or bought for."""
     times: float = 1.0
     """As much work as usual."""
     _there: AtHandKinds | None = None
@@ -85,8 +85,8 @@ class Pool:
     """Nodes that were bought for pods of which some mind others, by name, with these."""
     _full: set[int] = field(default_factory=set)
     """Numbers of the shapes for which no standing place has room."""
-    _has_put_first: bool = False
-    """Whether a pod had a place before it was known for how many nodes are to be bought."""
+    _is_unproven: bool = False
+    """Whether a pod had a place before it was known for how many nodes are to be bought, or rules concern it."""
     _opened: int = 0
     """How many fresh nodes there were when that was found."""
     _holdable: dict[int, bool] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Pool:
         placed: dict[str, Place] = {}
         rest: list[tuple[str, Want]] = []
         for key, shape in demand.ranked if len(demand.pods) > 1 else demand.pods:
-            if not self.fills_first and snapshot.stands_alone(shape) and self._is_holdable(shape):
+            if shape in self.jointly and self._is_holdable(shape):
                 rest.append((key, Want(shape, "")))
                 continue
             place = self._at_hand(shape, self._idle()) if shape.number not in self._full else None
@@ -124,7 +124,7 @@ class Pool:
                 return False
             rest.append((key, Want(shape, zone)))
         self.demands.append(demand)
-        self._has_put_first |= bool(placed)
+        self._is_unproven |= bool(placed) or not all(snapshot.stands_alone(want.shape) for _, want in rest)
         self.places |= placed
         self.wanted[demand.name] = Counter(want for _, want in rest)
         for key, want in rest:
@@ -137,7 +137,7 @@ class Pool:
         Where all that is at hand is filled in the same problem as nodes are bought in, these nodes are among it.
         """
         idle = IdleNodes(self.market, kept=True)
-        if not (self.fills_first and idle):
+        if self.jointly or not idle:
             return
         gang_of = {key: demand.name for demand in self.demands for key, _ in demand.pods}
         for want in self.waiting.counts:
@@ -185,8 +185,8 @@ class Pool:
     def problem(self) -> CuttingProblem:
         """Of the pods that wait."""
         counts = self.waiting.counts
-        if not self.fills_first:
-            shapes = dict.fromkeys(want.shape for want in counts if self.market.snapshot.stands_alone(want.shape))
+        if self.jointly:
+            shapes = dict.fromkeys(want.shape for want in counts if want.shape in self.jointly)
             self._there = AtHandKinds.of(shapes, self.market, most=self.limits.at_hand_kinds) if shapes else None
         return cutting_problem(counts, self.market, there=self._there, rules=self._know_rules())
 
@@ -237,11 +237,15 @@ class Pool:
         return None
 
     def proof(self) -> Proof:
-        """Of the purchase: nothing where some pods had places that cost nothing before the others were asked about."""
+        """Of the purchase.
+
+        Nothing where some pods had places that cost nothing before the others were asked about, or rules were kept in
+        a stricter sense than they need be.
+        """
         bought = sum(placed.usd for placed in self.found().values())
-        if self.fills_first:
+        if not self.jointly:
             return Proof(self.bound, bought=bought)
-        if self._has_put_first:
+        if self._is_unproven:
             return Proof(bought=bought)
         return Proof(self.bound, frozenset(key for key, place in self.places.items() if not place.price), bought)
 
@@ -304,15 +308,23 @@ class Pool:
             if company is not None and not is_at_hand:
                 self._companies[place.name] = place, company
             for want, keys in guests.items():
+                if is_at_hand:
+                    self._put_in_turn(want, keys, functools.partial(self._if_admitted, place=place))
+                    continue
                 self._zones.leave(want, len(keys))
                 self._put(want, keys, place)
         return True
+
+    def _if_admitted(self, shape: Shape, *, place: Place) -> Place | None:
+        """The place, if the pods that are there by now let one of the shape join them."""
+        snapshot = self.market.snapshot
+        return place if snapshot.stands_alone(shape) or snapshot.admits(shape, place) else None
 
     def _not_at_hand(self, guests: Mapping[Want, list[str]]) -> dict[Want, list[str]]:
         """Pods for a node to be bought but for those that find room on one that costs nothing more: they go there."""
         left = dict(guests)
         for want, keys in guests.items():
-            if self.market.snapshot.stands_alone(want.shape):
+            if want.shape in self.jointly:
                 left[want] = keys[self._put_in_turn(want, keys, self._free_of_charge) :]
         return {want: keys for want, keys in left.items() if keys}
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from autoscaler.model.cluster import Group, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
-from autoscaler.model.labels import HOSTNAME
-from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
+from autoscaler.model.labels import GPU, HOSTNAME, ZONE
+from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds, put_jointly
 from autoscaler.planner.cutting_stock.cutting_problem import PartialPurchase, Purchase, Want
 from autoscaler.planner.cutting_stock.idle_nodes import IdleNodes
 from autoscaler.planner.cutting_stock.joint_packing import Pool, Proof
@@ -42,7 +43,8 @@ def at_hand(group: Group, name: str, *, tier: int = CORDONED_TIER, **free: int) 
 
 def a_pool(market: Market, *gangs: Sequence[Pod], fills_first: bool = True) -> tuple[Pool, list[bool]]:
     """Of these gangs, named g0 and so on; and which of them it took."""
-    pool = Pool(market, LIMITS, fills_first=fills_first)
+    shapes = {market.snapshot.shape(pod) for gang in gangs for pod in gang}
+    pool = Pool(market, LIMITS, jointly=frozenset() if fills_first else put_jointly(shapes, market))
     return pool, [pool.take(a_demand(market, gang, f"g{number}")) for number, gang in enumerate(gangs)]
 
 
@@ -156,12 +158,35 @@ def test_where_all_is_one_problem_nothing_is_filled_before() -> None:
     assert pool.proof() == Proof(), "what the one pod had is not known to be best for the others"
 
 
-def test_where_all_is_one_problem_pods_that_rules_concern_are_put_first() -> None:
-    """Beside no pod that keeps them off; those that find no room there are bought for, and others fill what is left."""
-    web = (Requirement("app", "In", ("web",)),)
-    rule = {"labels": {"app": "web"}, "apart_from": (PodTerm(HOSTNAME, web, frozenset({"team"})),)}
+WEB = (Requirement("app", "In", ("web",)),)
+
+
+def apart(key: str) -> dict[str, Any]:
+    """Pods that share no host, or no zone, with each other."""
+    return {"labels": {"app": "web"}, "apart_from": (PodTerm(key, WEB, frozenset({"team"})),)}
+
+
+def test_pods_that_rules_by_host_concern_are_put_in_the_same_problem() -> None:
+    """Beside no pod that keeps them off, whether it runs or is put there as well."""
+    plain = [a_pod(f"plain-{number}", gpus=1) for number in range(2)]
+    alone = [a_pod(f"alone-{number}", gpus=1, **apart(HOSTNAME)) for number in range(3)]
+    runs = a_pod("runs", node="taken", phase="Running", **apart(HOSTNAME))
+    places = [own_place("own"), own_place("taken"), own_place("full", **{GPU: 0})]
+    offerings = a_market([], [NODE]).offerings
+    market = Market(Snapshot(places, [runs], [*plain, *alone]), offerings, Ceilings())
+    pool, _ = a_pool(market, plain, alone, fills_first=False)
+    assert (where(pool), len(waiting(pool))) == ({}, 5)
+    assert pool.buy()
+    nodes = where(pool)
+    assert sorted(nodes[pod.name] in ("own", "taken") for pod in [*plain, *alone]) == [False, False, True, True, True]
+    assert len({nodes[pod.name] for pod in alone} - {"taken"}) == 3
+    assert pool.proof() == Proof(bought=4.0), "rules may be kept in a stricter sense than they need be"
+
+
+def test_pods_that_rules_by_zone_concern_are_put_first() -> None:
+    """Where all else is one problem; those that find no room are bought for, and others fill what is left."""
     plain = [a_pod(f"plain-{number}", gpus=1) for number in range(3)]
-    alone = [a_pod(f"alone-{number}", gpus=1, **rule) for number in range(2)]
+    alone = [a_pod(f"alone-{number}", gpus=1, **apart(ZONE)) for number in range(2)]
     market = a_market([*plain, *alone], [NODE], [own_place("own")])
     pool, _ = a_pool(market, plain, alone, fills_first=False)
     assert (where(pool), waiting(pool)) == ({"alone-0": "own"}, ["alone-1", "plain-0", "plain-1", "plain-2"])
@@ -264,9 +289,7 @@ def test_of_pods_that_a_purchase_leaves_out_the_last_gangs_wait() -> None:
 
 def test_pods_that_keep_off_each_other_get_nodes_of_their_own_and_others_the_rest() -> None:
     """Three that want a host each, and two that fit beside them."""
-    web = (Requirement("app", "In", ("web",)),)
-    apart = (PodTerm(HOSTNAME, web, frozenset({"team"})),)
-    alone = [a_pod(f"alone-{number}", gpus=2, labels={"app": "web"}, apart_from=apart) for number in range(3)]
+    alone = [a_pod(f"alone-{number}", gpus=2, **apart(HOSTNAME)) for number in range(3)]
     plain = [a_pod(f"plain-{number}", gpus=2) for number in range(2)]
     market = a_market([*alone, *plain], [NODE])
     pool, _ = a_pool(market, *([pod] for pod in [*alone, *plain]))
