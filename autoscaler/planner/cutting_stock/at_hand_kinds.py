@@ -7,12 +7,13 @@ filled first and without looking ahead, they strand what the purchase has to pay
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import lt
 from typing import Final
 
 from autoscaler.model.feasibility import NODE_NAME
+from autoscaler.model.labels import HOSTNAME, ZONE
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 
@@ -76,19 +77,18 @@ class AtHandKinds:
         return place
 
 
-def put_jointly(shapes: Iterable[Shape], market: Market) -> frozenset[Shape]:
+def put_jointly(shapes: Collection[Shape], market: Market) -> frozenset[Shape]:
     """Those of which pods may be put on such places in the same problem as nodes are bought in.
 
-    So it is with pods that no rule between pods concerns, and with those that rules by host alone do: if these are not
-    too many to ask of every place which of them it admits.
+    So it is with pods that no rule between pods concerns, and with those that keep off hosts: if these are not too many
+    to ask of every place which of them it admits. Pods that are counted by zone, or by host where one of the pods has a
+    spread by host, are put there in their turn: where the next one may be depends on it.
     """
     snapshot = market.snapshot
-    alone, ruled = set[Shape](), set[Shape]()
-    for shape in shapes:
-        if snapshot.stands_alone(shape):
-            alone.add(shape)
-        elif snapshot.has_rules_by_host_alone(shape):
-            ruled.add(shape)
+    counted = {ZONE, *(HOSTNAME for shape in shapes if shape.spread)}
+    uncounted = [shape for shape in shapes if not any(snapshot.is_counted_by(shape, key) for key in counted)]
+    alone = {shape for shape in uncounted if snapshot.stands_alone(shape)}
+    ruled = {shape for shape in uncounted if shape not in alone and snapshot.has_common_rules(shape)}
     return frozenset(alone | ruled if len(ruled) * len(snapshot.places) <= _ASKED else alone)
 
 

@@ -103,10 +103,6 @@ class Snapshot:
         keys |= {one.topology_key for one in shape.spread}
         return keys <= {HOSTNAME, ZONE} and all(term.topology_key == ZONE for term in shape.near_to)
 
-    def has_rules_by_host_alone(self, shape: Shape) -> bool:
-        """Whether all rules that have a say in where a pod of that shape goes keep it off hosts, or there are none."""
-        return self.has_common_rules(shape) and not self.is_counted_by(shape, ZONE)
-
     def admits(self, shape: Shape, place: Place) -> bool:
         """Whether rules between pods, and the host ports in use, let a pod of that shape join those on the place."""
         return _why_no_port(shape, place) is None and self._why_not_beside(shape, place) is None
