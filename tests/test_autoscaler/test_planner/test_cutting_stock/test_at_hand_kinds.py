@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from autoscaler.model.constraints import Requirement, Taint
+from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint
 from autoscaler.model.feasibility import NODE_NAME
-from autoscaler.model.labels import GPU
-from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
+from autoscaler.model.labels import GPU, HOSTNAME, ZONE
+from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds, put_jointly
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot
@@ -91,6 +91,68 @@ def test_where_a_pod_asks_for_a_node_by_name_each_place_is_a_kind() -> None:
     """Its name tells it apart."""
     pods = (replace(POD, affinity=((Requirement(NODE_NAME, "In", ("a",)),),)),)
     assert kinds(own_place("a"), own_place("b"), pods=pods) == {"at hand 0": ["a"], "at hand 1": ["b"]}
+
+
+WEB = (Requirement("app", "In", ("web",)),)
+TEAM = frozenset({"team"})
+LABELS: dict[str, Any] = {"labels": {"app": "web"}}
+
+
+@pytest.mark.parametrize(
+    ("rules", "jointly"),
+    [
+        (({}, {}), (True, True)),
+        ((LABELS, {}), (True, True)),
+        ((LABELS | {"apart_from": (PodTerm(HOSTNAME, WEB, TEAM),)}, LABELS), (True, True)),
+        (({"host_ports": frozenset({("TCP", 80)})}, {}), (True, True)),
+        ((LABELS | {"apart_from": (PodTerm(ZONE, WEB, TEAM),)}, {}), (False, True)),
+        ((LABELS | {"apart_from": (PodTerm(ZONE, WEB, TEAM),)}, LABELS), (False, False)),
+        ((LABELS | {"apart_from": (PodTerm("rack", WEB, TEAM),)}, {}), (False, True)),
+        ((LABELS | {"spread": (Spread(HOSTNAME, 1, WEB),)}, {}), (False, True)),
+        ((LABELS | {"spread": (Spread(HOSTNAME, 1, WEB),)}, LABELS), (False, False)),
+        ((LABELS | {"spread": (Spread(ZONE, 1, WEB),)}, LABELS), (False, False)),
+        (({"near_to": (PodTerm(ZONE, WEB, TEAM),)}, LABELS), (False, False)),
+        (({"near_to": (PodTerm(ZONE, WEB, TEAM),)}, {}), (False, True)),
+    ],
+)
+def test_pods_are_put_jointly_unless_a_spread_or_a_zone_counts_them(
+    rules: tuple[dict[str, Any], dict[str, Any]], jointly: tuple[bool, bool]
+) -> None:
+    """Those that keep off hosts are, where no spread counts by host."""
+    pods = [a_pod(f"p{number}", **rule) for number, rule in enumerate(rules)]
+    market = a_market(pods, [NODE], [own_place("own")])
+    shapes = [market.snapshot.shape(pod) for pod in pods]
+    found = put_jointly(set(shapes), market)
+    assert tuple(shape in found for shape in shapes) == jointly
+
+
+def test_of_many_places_none_is_asked_which_pods_it_admits() -> None:
+    """Pods that keep off hosts are put there in their turn then."""
+    alone = a_pod("alone", **LABELS, apart_from=(PodTerm(HOSTNAME, WEB, TEAM),))
+    for many, both in ((10_000, True), (10_001, False)):
+        market = a_market([POD, alone], [NODE], [own_place(f"n{number}") for number in range(many)])
+        shapes = {market.snapshot.shape(pod) for pod in (POD, alone)}
+        assert (put_jointly(shapes, market) == shapes) == both
+
+
+def test_places_that_admit_other_pods_are_other_kinds() -> None:
+    """By the pods that run there, and the host ports that they use."""
+    alone = a_pod("alone", **LABELS, apart_from=(PodTerm(HOSTNAME, WEB, TEAM),))
+    listens = a_pod("listens", host_ports=frozenset({("TCP", 80)}))
+    runs = a_pod("runs", node="a", phase="Running", **LABELS)
+    places = [own_place("a"), own_place("b"), replace(own_place("c"), ports=frozenset({("TCP", 80)})), own_place("d")]
+    pods = [POD, alone, listens]
+    market = Market(Snapshot(places, [runs], pods), a_market(pods, [NODE]).offerings, Ceilings())
+    shapes = [market.snapshot.shape(pod) for pod in pods]
+    found = AtHandKinds.of(shapes, market, most=9)
+    assert found is not None
+    assert list(found.places.values()) == [[places[0]], [places[3], places[1]], [places[2]]]
+    assert found.admitting == {
+        shapes[1]: {"at hand 1", "at hand 2"},
+        shapes[2]: {"at hand 0", "at hand 1"},
+    }
+    assert found.untaken().admitting == found.admitting
+    assert AtHandKinds.of(shapes, market, most=2) is None
 
 
 def test_places_are_taken_one_by_one_and_a_copy_keeps_its_own() -> None:
