@@ -158,6 +158,8 @@ def test_whoever_may_create_jobs_need_not_be_allowed_to_create_pods(api: FakeApi
         ("mnist", ["u1"]),
         ("mnist-ps", ["u1"]),
     ]
+    owners = [owner for meta in made for owner in meta.get("ownerReferences", [])]
+    assert not any(owner["controller"] or owner["blockOwnerDeletion"] for owner in owners)
 
 
 @pytest.mark.parametrize("command", [["list"], ["delete", "mnist"], ["logs", "mnist"]])

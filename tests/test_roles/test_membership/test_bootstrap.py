@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +74,37 @@ def test_a_node_is_no_member_before_its_machine_holds_its_certificates(api: Fake
     assert next(held, None) is None
     with pytest.raises(Unavailable, match="it does not hold its signed certificates"):
         bootstrap.admit(kube, "dgx-01", "10.20.0.11", holds=lambda: False, patience=0.2, sleep=lambda _seconds: None)
+
+
+def test_every_request_of_a_machine_that_is_expected_is_decided(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind some of another signer, that have been decided, and of machines that nobody expects."""
+
+    def asked(name: str, signer: str, machine: str, *conditions: dict[str, str]) -> dict[str, Any]:
+        spec = {"signerName": signer, "username": f"system:node:{machine}", "request": ""}
+        return {"metadata": {"name": name}, "spec": spec, "status": {"conditions": list(conditions)}}
+
+    items = [
+        asked("foreign", "kubernetes.io/legacy-unknown", "dgx-01"),
+        asked("decided", SERVING, "dgx-01", {"type": "Denied"}),
+        asked("stranger", SERVING, "dgx-02"),
+        asked("open", SERVING, "dgx-01"),
+        asked("also-open", SERVING, "dgx-01"),
+    ]
+    api.answer = lambda _: Answer({"items": items})
+    machine = {one["metadata"]["name"]: one["spec"]["username"].rpartition(":")[2] for one in items}
+    monkeypatch.setattr(
+        bootstrap,
+        "read_request",
+        lambda raw: SimpleNamespace(name=raw["metadata"]["name"], node=machine[raw["metadata"]["name"]]),
+    )
+    monkeypatch.setattr(bootstrap, "why_not", lambda request, _: f"{request.name} asks for too much")
+    found = bootstrap.approve_pending(Kube.connect(api.kubeconfig(tmp_path)), [SimpleNamespace(name="dgx-01")])  # type: ignore[list-item]
+    assert [(one.request, one.node, one.refused_because) for one in found] == [
+        ("open", "dgx-01", "open asks for too much"),
+        ("also-open", "dgx-01", "also-open asks for too much"),
+    ]
 
 
 def test_what_is_missing_at_the_end_is_said(api: FakeApi, tmp_path: Path) -> None:

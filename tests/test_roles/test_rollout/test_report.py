@@ -72,6 +72,23 @@ def test_what_was_mended_is_no_drift_any_more() -> None:
     assert 'spillway_nodes_preflight_errors{host="c"}' not in metrics
 
 
+@pytest.mark.parametrize("lost", [{"unreachable": "no route to host"}, {"failed": "a check raised"}])
+def test_of_a_machine_that_is_not_known_at_the_end_nothing_counts_as_mended(lost: dict[str, str]) -> None:
+    """Whether it is silent or a look at it has failed: what was refused before is told still."""
+    found = PLANS[2]
+    told = report.record(
+        PLANS,
+        command="apply",
+        began=datetime(2026, 1, 2, 3, tzinfo=UTC),
+        seconds=1.0,
+        rolled=Rolled(plans={"c": HostPlan(host="c", **lost)}),
+    )
+    (machine,) = (one for one in told["machines"] if one["host"] == found.host)
+    assert [change["mended"] for change in machine["changes"]] == [False] * 3
+    assert len(machine["refused"]) == 1
+    assert machine["reason"] == next(iter(lost.values()))
+
+
 def test_the_exit_status_tells_drift_from_silence() -> None:
     """0, 2, 3, 4."""
     assert exit_status(PLANS[:2]) == CLEAN

@@ -73,10 +73,10 @@ def test_while_labels_of_namespaces_are_not_known_the_pod_waits() -> None:
 def test_while_labels_are_not_known_those_that_are_named_are_meant_beside_every_one_that_waits() -> None:
     """Of a pod that runs; a term without a selector stays as it is."""
     named = PodTerm(words.HOSTNAME, LOUD, frozenset({"system"}), TENANTS)
-    plain = PodTerm(words.HOSTNAME, LOUD, frozenset({"system"}))
+    plain = PodTerm(words.HOSTNAME, LOUD, frozenset({"monitoring"}))
     keeper = a_pod("k", namespace="system", apart_from=(named, plain), node="dgx-1", phase="Running")
     index = pod_index_of([keeper, a_pod("waits", namespace="team")])
-    terms = {frozenset({"system", "team"}), frozenset({"system"})}
+    terms = {frozenset({"system", "team"}), frozenset({"monitoring"})}
     assert {term.namespaces for term in resolved(index, None).keepers} == terms
-    terms = {frozenset({"system", "team", "other"}), frozenset({"system"})}
+    terms = {frozenset({"system", "team", "other"}), frozenset({"monitoring"})}
     assert {term.namespaces for term in resolved(index, NAMESPACES).keepers} == terms
