@@ -161,7 +161,7 @@ class JointPurchase:
             return first
         self._market.snapshot.undo(start)
         begun = first.homes if first is not None else {}
-        at_once = self._purchase(gangs, goes_on=goes_on, jointly=jointly, begun=begun)
+        at_once = self._at_once(gangs, jointly, begun, goes_on=goes_on)
         if first is None or (at_once is not None and at_once.is_better_than(first)):
             return at_once
         self._market.snapshot.undo(start)
@@ -169,6 +169,16 @@ class JointPurchase:
         if again is None or at_once is None or not at_once.proof.usd:
             return again
         return replace(again, proof=self._proof(again, at_once.proof))
+
+    def _at_once(
+        self, gangs: Sequence[Gang], jointly: frozenset[Shape], begun: Mapping[str, Place], *, goes_on: bool
+    ) -> _Served | None:
+        """Filled in the same problem; where not all pods have room that standing places alone hold, these go first."""
+        found = self._purchase(gangs, goes_on=goes_on, jointly=jointly, begun=begun)
+        offered = frozenset(filter(self._market.offers, jointly))
+        if found is None and offered and offered != jointly:
+            return self._purchase(gangs, goes_on=goes_on, jointly=offered, begun=begun)
+        return found
 
     def _fit_at_once(self, gangs: Iterable[Gang]) -> bool:
         """Whether few pods are asked about, all pooled, that find room in turn on nodes that stand.

@@ -107,7 +107,7 @@ class Pool:
         placed: dict[str, Place] = {}
         rest: list[tuple[str, Want]] = []
         for key, shape in demand.ranked if len(demand.pods) > 1 else demand.pods:
-            if shape in self.jointly and self._is_holdable(shape):
+            if shape in self.jointly and (self._is_holdable(shape) or snapshot.find(shape) is not None):
                 rest.append((key, Want(shape, "")))
                 continue
             place = self._at_hand(shape, self._idle()) if shape.number not in self._full else None
@@ -287,11 +287,7 @@ class Pool:
     def _is_holdable(self, shape: Shape) -> bool:
         known = self._holdable.get(shape.number)
         if known is None:
-            market = self.market
-            known = self._holdable[shape.number] = any(
-                (market.buyable(offering) or market.at_hand(offering)) and market.capacity(offering, shape)
-                for offering in market.with_room(shape.amounts)
-            )
+            known = self._holdable[shape.number] = self.market.offers(shape)
         return known
 
     def _are_opened_and_filled(self, purchases: Sequence[Purchase]) -> bool:

@@ -220,6 +220,13 @@ class Market:
             self._capacity[key] = _capacity(self.snapshot, self.sample(offering), shape)
         return self._capacity[key]
 
+    def offers(self, shape: Shape) -> bool:
+        """Whether a node that may be had holds a pod of that shape."""
+        return any(
+            (self.buyable(offering) or self.at_hand(offering)) and self.capacity(offering, shape)
+            for offering in self.with_room(shape.amounts)
+        )
+
     def with_room(self, amounts: Amounts) -> Iterator[Offering]:
         """The offerings of which an empty node has so much room, the cheapest first."""
         if self._table is None or not self._asked.issuperset(name for name, _ in amounts):

@@ -129,6 +129,10 @@ def test_a_plan_for_few_pods_costs_the_least_that_there_is(
     pods=[*a_gang("a", 1, cpu=14, tolerations=(TOLERATES_GPU,)), *a_gang("b", 1, cpu=1, gpus=4)],
     machines=[(an_on_prem_node("dgx-0", cpu=14, gpus=4), None)],
 )
+@example(
+    pods=[*a_gang("a", 1, cpu=1, tolerations=(TOLERATES_GPU,)), *a_gang("b", 2, cpu=9, tolerations=(TOLERATES_GPU,))],
+    machines=[(an_on_prem_node("dgx-0", cpu=9, gpus=0), None), (an_on_prem_node("dgx-1", cpu=16, gpus=2), None)],
+)
 def test_few_pods_are_served_where_a_limit_leaves_just_enough_dollars_for_all(
     pods: list[Pod], machines: list[tuple[Node, Pod | None]]
 ) -> None:

@@ -148,14 +148,26 @@ def test_of_a_gang_that_nothing_holds_no_trace_is_left() -> None:
 
 
 def test_where_all_is_one_problem_nothing_is_filled_before() -> None:
-    """But for pods that no node to be bought or at hand could hold."""
-    gang, large = a_gang("a", 1, gpus=1, cpu=1), [a_pod("large", gpus=1, cpu=64)]
-    market = a_market([*gang, *large], [NODE], [own_place("own", cpu=90_000)])
-    pool, took = a_pool(market, gang, large, fills_first=False)
-    assert (took, where(pool), waiting(pool)) == ([True, True], {"large": "own"}, ["a-worker-0"])
+    """Nor with pods that only what stands holds; what holds no pod of a gang leaves it out at once."""
+    gang, large, giant = a_gang("a", 1, gpus=1, cpu=1), [a_pod("large", gpus=1, cpu=64)], [a_pod("giant", gpus=64)]
+    market = a_market([*gang, *large, *giant], [NODE], [own_place("own", cpu=90_000)])
+    pool, took = a_pool(market, gang, large, giant, fills_first=False)
+    assert (took, where(pool), waiting(pool)) == ([True, True, False], {}, ["a-worker-0", "large"])
     assert pool.buy()
     assert where(pool) == {"large": "own", "a-worker-0": "own"}
-    assert pool.proof() == Proof(), "what the one pod had is not known to be best for the others"
+    assert pool.proof() == Proof(pytest.approx(0.0, abs=1e-5), frozenset({"team/large", "team/a-worker-0"}), 0.0)
+
+
+def test_pods_of_other_shapes_are_put_first_where_some_are_put_jointly() -> None:
+    """What that leaves to the others is not proven to be best."""
+    gang, large = a_gang("a", 1, gpus=1, cpu=1), [a_pod("large", gpus=1, cpu=64)]
+    market = a_market([*gang, *large], [NODE], [own_place("own", cpu=90_000)])
+    pool = Pool(market, LIMITS, jointly=frozenset({market.snapshot.shape(gang[0])}))
+    assert [pool.take(a_demand(market, some, name)) for some, name in ((gang, "a"), (large, "b"))] == [True, True]
+    assert (where(pool), waiting(pool)) == ({"large": "own"}, ["a-worker-0"])
+    assert pool.buy()
+    assert where(pool) == {"large": "own", "a-worker-0": "own"}
+    assert pool.proof() == Proof()
 
 
 WEB = (Requirement("app", "In", ("web",)),)
