@@ -440,4 +440,7 @@ def test_a_role_is_in_the_state_of_its_tasks_and_when_the_job_has_ended_in_that(
     role = seen()["worker"]
     assert (role.state, role.waiting, role.running, role.succeeded) == told
     assert (role.failed, role.gpus) == (6, 2 if whole == "running" and alive else 0)
+    _, shown = local.show(name="line")
+    begun = [3 + (state not in ("waiting", "failed")) for state in tasks]
+    assert [task.starts for task in shown if task.role == "worker"] == begun
     shutil.rmtree(folder)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
+from botocore.stub import Stubber
 
 from autoscaler.model.errors import Unavailable
 from stacks.recovery import by_name
 from stacks.recovery.by_tag import _LOOKS, TagFinder
 
+KEYS = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
 SLOW = {
     "nat-": ("aws:ec2/natGateway:NatGateway", "delete_nat_gateway", "deleted"),
     "vpce-": ("aws:ec2/vpcEndpoint:VpcEndpoint", "delete_vpc_endpoints", ""),
@@ -110,3 +113,19 @@ def test_an_endpoint_that_aws_keeps_is_told() -> None:
     ((_, remove),) = TagFinder(ec2, cluster="lab").finders["aws:ec2/vpcEndpoint:VpcEndpoint"]({"tags": {"Name": "it"}})
     with pytest.raises(Unavailable, match="AWS does not delete vpce-1: it is in use"):
         remove()
+
+
+@pytest.mark.parametrize("attached", [[], ["vpc-1"]])
+def test_a_gateway_is_taken_off_its_network_and_deleted(attached: list[str]) -> None:
+    """Also where what made it was killed before it was attached."""
+    key = "igw-0123456789abcdef0"
+    ec2 = boto3.client("ec2", **KEYS)
+    finder = TagFinder(ec2, cluster="c")
+    found = {"InternetGatewayId": key, "Attachments": [{"VpcId": vpc, "State": "available"} for vpc in attached]}
+    with Stubber(ec2) as stub:
+        stub.add_response("describe_internet_gateways", {"InternetGateways": [found]}, {"InternetGatewayIds": [key]})
+        for vpc in attached:
+            stub.add_response("detach_internet_gateway", {}, {"InternetGatewayId": key, "VpcId": vpc})
+        stub.add_response("delete_internet_gateway", {}, {"InternetGatewayId": key})
+        finder._kinds["aws:ec2/internetGateway:InternetGateway"][1](key)
+        stub.assert_no_pending_responses()
