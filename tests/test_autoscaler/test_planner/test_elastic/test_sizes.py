@@ -101,6 +101,15 @@ def test_for_a_gang_that_job_shrinks_by_which_least_is_wasted() -> None:
     assert decided(much, small, free=more, claims=(a_claim(4, 4),)) == {"large": 6, "small": 3}
 
 
+def test_jobs_are_evened_out_where_one_has_a_quarter_more_than_another_at_least() -> None:
+    """And two more: each change of size takes time."""
+    for tasks, evened in (((16, 12), (15, 13)), ((16, 13), (16, 13)), ((4, 2), (3, 3)), ((3, 2), (3, 2))):
+        large, small = (
+            a_job(name, tasks="x" * many, maximum=20) for name, many in zip(("large", "small"), tasks, strict=True)
+        )
+        assert tuple(decided(large, small, free={"x": 0}).values()) == evened
+
+
 def test_own_machines_come_before_those_that_cost_money() -> None:
     """A node is bought only for what has no room on those that are there, and only for money that is allowed."""
     group = a_group("cpu", usd_per_hour=3.0, allocatable=Resources({"cpu": 2000, PODS: 110}))
