@@ -20,7 +20,7 @@ import boto3
 import pytest
 import tomli_w
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from autoscaler.model import labels as words
 from images import experiment
@@ -67,9 +67,16 @@ class Site:
 
     def typed(self, *words_: str) -> str:
         """What `spillway jobs WORDS` prints."""
-        done = CliRunner().invoke(jobs, [*words_, "--kubeconfig", str(self.ground.kubeconfig)])
-        assert done.exit_code == 0, done.output
+        done = self._done(*words_)
+        assert done.exit_code == 0, (done.output, done.exception)
         return done.output
+
+    def accepts(self, *words_: str) -> bool:
+        """Whether it does so by now: the autoscaler hears of a machine's GPUs a moment after the API server."""
+        return self._done(*words_).exit_code == 0
+
+    def _done(self, *words_: str) -> Result:
+        return CliRunner().invoke(jobs, [*words_, "--kubeconfig", str(self.ground.kubeconfig)])
 
     def seen(self, job: str = "line") -> str:
         """How its pods do, for messages."""
@@ -251,7 +258,8 @@ def test_jobs_beside_each_other_on_one_machine_have_gpus_of_their_own(
     until(lambda: leads(site), told=brain.texts)
     names = {"one": 1, "another": 1, "two": 2}
     for name, count in names.items():
-        site.typed("submit", "one.yaml", "-p", f"name={name}", "-p", f"gpus={count}")
+        submit = ("submit", "one.yaml", "-p", f"name={name}", "-p", f"gpus={count}")
+        until(lambda submit=submit: site.accepts(*submit), told=brain.texts)
 
     def said(name: str) -> str:
         pods = site.pods(name)
