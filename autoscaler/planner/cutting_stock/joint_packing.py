@@ -4,7 +4,7 @@ A pool takes gangs in the order in which they are served. What fits goes on node
 kept by class (their :class:`Shape`). When all gangs have been asked, the pool buys for everything that is left in one
 cutting-stock problem (:mod:`autoscaler.solver.solve`): every offering is a kind of node, what is left of the policy's
 limits are limits. What is there already is given out first, in order: standing places, then idle nodes and those on
-their way.
+their way; or it is among the kinds of node, for pods of which it may be asked in one problem with the others.
 
 How long the solver searches is counted in work, not in seconds: the same look gives the same plan on a slow machine.
 """
