@@ -13,7 +13,7 @@ from operator import lt
 from typing import Final
 
 from autoscaler.model.feasibility import NODE_NAME
-from autoscaler.model.labels import HOSTNAME, ZONE
+from autoscaler.model.labels import ZONE
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
 
@@ -81,11 +81,11 @@ def put_jointly(shapes: Collection[Shape], market: Market) -> frozenset[Shape]:
     """Those of which pods may be put on such places in the same problem as nodes are bought in.
 
     So it is with pods that no rule between pods concerns, and with those that keep off hosts: if these are not too many
-    to ask of every place which of them it admits. Pods that are counted by zone, or by host where one of the pods has a
-    spread by host, are put there in their turn: where the next one may be depends on it.
+    to ask of every place which of them it admits. Pods that are counted by zone, or by what one of the pods is spread
+    over, are put there in their turn: where the next one may be depends on it.
     """
     snapshot = market.snapshot
-    counted = {ZONE, *(HOSTNAME for shape in shapes if shape.spread)}
+    counted = {ZONE, *(one.topology_key for shape in shapes for one in shape.spread)}
     uncounted = [shape for shape in shapes if not any(snapshot.is_counted_by(shape, key) for key in counted)]
     alone = {shape for shape in uncounted if snapshot.stands_alone(shape)}
     ruled = {shape for shape in uncounted if shape not in alone and snapshot.has_common_rules(shape)}

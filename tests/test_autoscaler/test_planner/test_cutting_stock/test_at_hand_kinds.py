@@ -95,7 +95,9 @@ def test_where_a_pod_asks_for_a_node_by_name_each_place_is_a_kind() -> None:
 
 WEB = (Requirement("app", "In", ("web",)),)
 TEAM = frozenset({"team"})
+DB = (Requirement("app", "In", ("db",)),)
 LABELS: dict[str, Any] = {"labels": {"app": "web"}}
+APART: dict[str, Any] = LABELS | {"apart_from": (PodTerm(HOSTNAME, WEB, TEAM),)}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ LABELS: dict[str, Any] = {"labels": {"app": "web"}}
     [
         (({}, {}), (True, True)),
         ((LABELS, {}), (True, True)),
-        ((LABELS | {"apart_from": (PodTerm(HOSTNAME, WEB, TEAM),)}, LABELS), (True, True)),
+        ((APART, LABELS), (True, True)),
         (({"host_ports": frozenset({("TCP", 80)})}, {}), (True, True)),
         ((LABELS | {"apart_from": (PodTerm(ZONE, WEB, TEAM),)}, {}), (False, True)),
         ((LABELS | {"apart_from": (PodTerm(ZONE, WEB, TEAM),)}, LABELS), (False, False)),
@@ -111,6 +113,8 @@ LABELS: dict[str, Any] = {"labels": {"app": "web"}}
         ((LABELS | {"spread": (Spread(HOSTNAME, 1, WEB),)}, {}), (False, True)),
         ((LABELS | {"spread": (Spread(HOSTNAME, 1, WEB),)}, LABELS), (False, False)),
         ((LABELS | {"spread": (Spread(ZONE, 1, WEB),)}, LABELS), (False, False)),
+        ((LABELS | {"spread": (Spread("rack", 1, WEB),)}, LABELS), (False, False)),
+        (({"labels": {"app": "db"}, "spread": (Spread("rack", 1, DB),)}, APART), (False, True)),
         (({"near_to": (PodTerm(ZONE, WEB, TEAM),)}, LABELS), (False, False)),
         (({"near_to": (PodTerm(ZONE, WEB, TEAM),)}, {}), (False, True)),
     ],
@@ -128,7 +132,7 @@ def test_pods_are_put_jointly_unless_a_spread_or_a_zone_counts_them(
 
 def test_of_many_places_none_is_asked_which_pods_it_admits() -> None:
     """Pods that keep off hosts are put there in their turn then."""
-    alone = a_pod("alone", **LABELS, apart_from=(PodTerm(HOSTNAME, WEB, TEAM),))
+    alone = a_pod("alone", **APART)
     for many, both in ((10_000, True), (10_001, False)):
         market = a_market([POD, alone], [NODE], [own_place(f"n{number}") for number in range(many)])
         shapes = {market.snapshot.shape(pod) for pod in (POD, alone)}
@@ -137,7 +141,7 @@ def test_of_many_places_none_is_asked_which_pods_it_admits() -> None:
 
 def test_places_that_admit_other_pods_are_other_kinds() -> None:
     """By the pods that run there, and the host ports that they use."""
-    alone = a_pod("alone", **LABELS, apart_from=(PodTerm(HOSTNAME, WEB, TEAM),))
+    alone = a_pod("alone", **APART)
     listens = a_pod("listens", host_ports=frozenset({("TCP", 80)}))
     runs = a_pod("runs", node="a", phase="Running", **LABELS)
     places = [own_place("a"), own_place("b"), replace(own_place("c"), ports=frozenset({("TCP", 80)})), own_place("d")]
