@@ -46,7 +46,7 @@ def cheapest_for_few(problem: Problem, parts: Mapping[str, Whole], few: int = SE
         ((part, counts),) = parts.items()
         nodes = cheapest_within(problem, counts, by_price, stock)
         return None if nodes is None else {part: nodes}
-    found = {part: _cheapest_of_any(problem, counts, by_price) for part, counts in parts.items()}
+    found = {part: _Choice.of(problem, counts, by_price).of_any() for part, counts in parts.items()}
     return found if stock.has([lot.kind for lots in found.values() for lot in lots]) else None
 
 
@@ -60,11 +60,6 @@ def cheapest_within(problem: Problem, counts: Whole, by_price: Whole, stock: Sto
     if found and not stock.has([lot.kind for lot in found]):
         found = choice.of_few(stock.own[by_price])
     return found if found is not None and stock.has([lot.kind for lot in found]) else None
-
-
-def _cheapest_of_any(problem: Problem, counts: Whole, by_price: Whole) -> Lots:
-    """However few nodes there are of a kind."""
-    return _Choice.of(problem, counts, by_price).of_any()
 
 
 @dataclass(frozen=True, slots=True)
