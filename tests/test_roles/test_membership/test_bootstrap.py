@@ -79,7 +79,7 @@ def test_a_node_is_no_member_before_its_machine_holds_its_certificates(api: Fake
 def test_every_request_of_a_machine_that_is_expected_is_decided(
     api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind some of another signer, that have been decided, and of machines that nobody expects."""
+    """Behind one of another signer, one with a decision, and one of a machine that is not expected."""
 
     def asked(name: str, signer: str, machine: str, *conditions: dict[str, str]) -> dict[str, Any]:
         spec = {"signerName": signer, "username": f"system:node:{machine}", "request": ""}

@@ -81,7 +81,7 @@ def test_places_for_a_middle_take_pods_of_the_cluster_and_none_twice() -> None:
         (Kind("small", (300, 600, 0, 9), 1.0, 5), "large"),
         (Kind("small", (150, 600, 0, 9), 1.0), "large"),
         (Kind("small", (300, 350, 0, 9), 1.0), "large"),
-        (Kind("lets nobody in", (300, 600, 0, 9), 1.0), "large"),
+        (Kind("not allowed", (300, 600, 0, 9), 1.0), "large"),
     ],
 )
 def test_a_node_becomes_the_cheapest_kind_without_an_end_that_holds_what_is_on_it(also: Kind, kind: str) -> None:
