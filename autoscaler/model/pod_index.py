@@ -48,28 +48,28 @@ NO_LOAD: Final = Load(used=MappingProxyType({}))
 class PodIndex(Collection[Pod]):
     """The pods at one moment. A collection of all of them; equal to none but itself."""
 
-    everyone: tuple[Pod, ...]
+    pods: tuple[Pod, ...]
     unbound: tuple[Pod, ...]
     loads: Mapping[str, Load]
     """Node name -> what is taken of it. A node that no pod is on is absent."""
     classes: Mapping[PodClass, Counts]
     """Of the bound pods that stay."""
-    keepers: Mapping[PodTerm, Counts]
+    anti_affinity: Mapping[PodTerm, Counts]
     """Anti-affinity of the bound pods: the term, and how many pods that have it are on which node."""
     gangs: Mapping[GangKey, tuple[Pod, ...]]
     """Every pod of each gang of which one is unbound."""
 
     def __iter__(self) -> Iterator[Pod]:
         """Every pod."""
-        return iter(self.everyone)
+        return iter(self.pods)
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self.everyone)
+        return len(self.pods)
 
     def __contains__(self, pod: object) -> bool:
         """Whether it is one of them."""
-        return pod in self.everyone
+        return pod in self.pods
 
     def with_pending(self, node: str) -> PodIndex:
         """The same without that node: its residents are the only pods that are pending, as if they were made anew.
@@ -80,11 +80,11 @@ class PodIndex(Collection[Pod]):
         left = [pod for pod in here if not pod.deleting]
         terms = {term for pod in here for term in pod.apart_from}
         return PodIndex(
-            everyone=self.everyone,
+            pods=self.pods,
             unbound=tuple(replace(pod, node=None, phase="Pending", started=None, admitted_to="") for pod in left),
             loads={name: load for name, load in self.loads.items() if name != node},
             classes=_without(node, self.classes, {_class_of(pod) for pod in left}),
-            keepers=_without(node, self.keepers, terms),
+            anti_affinity=_without(node, self.anti_affinity, terms),
             gangs={},
         )
 
@@ -102,10 +102,10 @@ def pod_index_of(pods: Iterable[Pod]) -> PodIndex:
     """The same pods, sorted; at no cost where they are already."""
     if isinstance(pods, PodIndex):
         return pods
-    register, everyone = Register(), tuple(pods)
-    for pod in everyone:
+    register, several = Register(), tuple(pods)
+    for pod in several:
         register.change(None, pod)
-    return register.index(everyone)
+    return register.index(several)
 
 
 def gang_key(ref: GangRef) -> GangKey:
@@ -122,7 +122,7 @@ class Register:
         self._gangs: dict[GangKey, dict[Key, Pod]] = {}
         self._loads: dict[str, Load] = {}
         self._classes: _Tally[PodClass] = _Tally()
-        self._keepers: _Tally[PodTerm] = _Tally()
+        self._anti_affinity: _Tally[PodTerm] = _Tally()
         self._stale: set[str] = set()
         """Nodes on which a pod has changed since the last index was taken."""
 
@@ -139,8 +139,8 @@ class Register:
         coming = (pod for pod in self._unbound.values() if pod.admitted_to == host)
         return Resources.total(pod.requests for pod in (*there, *coming))
 
-    def index(self, everyone: tuple[Pod, ...]) -> PodIndex:
-        """As it is now; ``everyone`` are the pods that the changes have led to."""
+    def index(self, pods: tuple[Pod, ...]) -> PodIndex:
+        """As it is now; ``pods`` are the pods that the changes have led to."""
         for node in self._stale:
             here = self._on.get(node)
             if here:
@@ -151,11 +151,11 @@ class Register:
         unbound = tuple(self._unbound.values())
         names = {gang_key(pod.gang) for pod in unbound if pod.gang is not None}
         return PodIndex(
-            everyone=everyone,
+            pods=pods,
             unbound=unbound,
             loads=dict(self._loads),
             classes=self._classes.frozen(),
-            keepers=self._keepers.frozen(),
+            anti_affinity=self._anti_affinity.frozen(),
             gangs={name: tuple(self._gangs[name].values()) for name in names},
         )
 
@@ -172,7 +172,7 @@ class Register:
             _shelve(self._on, pod.node, key, pod, by)
             self._stale.add(pod.node)
             for term in pod.apart_from:
-                self._keepers.count(term, pod.node, by)
+                self._anti_affinity.count(term, pod.node, by)
             if not pod.deleting:
                 self._classes.count(_class_of(pod), pod.node, by)
 

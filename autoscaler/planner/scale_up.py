@@ -125,7 +125,7 @@ def _snapshot(cluster: Cluster, pending: Pending) -> Snapshot:
     return Snapshot(
         [*pending.fleet.places, *coming(cluster, pending.fleet)],
         residents=pending.index,
-        newcomers=[*pending.pinned, *waiting, *(role.task for role in pending.roles)],
+        pending=[*pending.pinned, *waiting, *(role.task for role in pending.roles)],
         closed=pending.fleet.closed_places,
         order=pending.fleet.order,
     )
@@ -141,7 +141,7 @@ def _market(cluster: Cluster, policy: Policy, fleet: Fleet, snapshot: Snapshot, 
         kept=kept,
         samples=fleet.samples,
     )
-    snapshot.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
+    snapshot.rules.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
     return market
 
 

@@ -338,7 +338,7 @@ def _market(free: Sequence[int]) -> Market:
     places = [
         Place(str(node), {}, (), {CPU: amount, PODS: POD_MAX}, tier=ON_PREM_TIER) for node, amount in enumerate(free)
     ]
-    return Market(Snapshot(places, residents=(), newcomers=()), (), Ceilings())
+    return Market(Snapshot(places, residents=(), pending=()), (), Ceilings())
 
 
 def passes(case: int, policy: str, many: int = 10) -> list[dict[str, Any]]:

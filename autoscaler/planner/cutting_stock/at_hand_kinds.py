@@ -86,9 +86,9 @@ def put_jointly(shapes: Collection[Shape], market: Market) -> frozenset[Shape]:
     """
     snapshot = market.snapshot
     counted = {ZONE, *(one.topology_key for shape in shapes for one in shape.spread)}
-    uncounted = [shape for shape in shapes if not any(snapshot.is_counted_by(shape, key) for key in counted)]
+    uncounted = [shape for shape in shapes if not any(snapshot.rules.count_shape_by(shape, key) for key in counted)]
     alone = {shape for shape in uncounted if snapshot.stands_alone(shape)}
-    ruled = {shape for shape in uncounted if shape not in alone and snapshot.has_common_rules(shape)}
+    ruled = {shape for shape in uncounted if shape not in alone and snapshot.rules.are_by_host_or_zone(shape)}
     return frozenset(alone | ruled if len(ruled) * len(snapshot.places) <= _ASKED else alone)
 
 

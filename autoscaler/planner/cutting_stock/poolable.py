@@ -15,7 +15,7 @@ def may_be_bought_jointly(demand: Demand, market: Market) -> bool:
     """The same, or rules by host or zone, with which a purchase for many pods of many gangs knows how to deal."""
     snapshot = market.snapshot
     return _is_free(demand) and all(
-        snapshot.stands_alone(shape) or snapshot.has_common_rules(shape)
+        snapshot.stands_alone(shape) or snapshot.rules.are_by_host_or_zone(shape)
         for shape in {shape for _, shape in demand.pods}
     )
 

@@ -30,15 +30,15 @@ class Zones:
     def assign(self, shape: Shape) -> str | None:
         """The zone of one more pod; empty where it does not matter, ``None``: there is none."""
         snapshot = self.market.snapshot
-        if not snapshot.counts_by(ZONE):
+        if not snapshot.rules.count_by(ZONE):
             return ""
         offered = self._possible(shape)
-        if not snapshot.is_counted_by(shape, ZONE):
+        if not snapshot.rules.count_shape_by(shape, ZONE):
             return self._least(offered)
         for zone in sorted(
-            offered, key=lambda zone: (snapshot.counted_with(shape, ZONE, zone), self._rank(zone, offered))
+            offered, key=lambda zone: (snapshot.rules.counted_with(shape, ZONE, zone), self._rank(zone, offered))
         ):
-            if snapshot.suits_others(shape, self.market.sample(offered[zone])):
+            if snapshot.rules.why_not(shape, self.market.sample(offered[zone])) is None:
                 self._load[zone] += 1
                 snapshot.count(shape, {ZONE: zone}, 1)
                 return zone

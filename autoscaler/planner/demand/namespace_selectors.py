@@ -32,17 +32,17 @@ def resolved(index: PodIndex, labels: Namespaces | None) -> PodIndex:
 
     While nothing is known of namespaces, a selector means every one that a pod waits in: better late than wrong.
     """
-    if not any(term.namespace_selector is not None for term in index.keepers):
+    if not any(term.namespace_selector is not None for term in index.anti_affinity):
         return index
     known = labels if labels is not None else {}
     feared = frozenset(pod.namespace for pod in index.unbound) if labels is None else frozenset()
-    keepers: dict[PodTerm, Counter[str]] = {}
-    for term, counts in index.keepers.items():
+    anti_affinity: dict[PodTerm, Counter[str]] = {}
+    for term, counts in index.anti_affinity.items():
         named = _named(term, known)
         if term.namespace_selector is not None:
             named = replace(named, namespaces=named.namespaces | feared)
-        keepers.setdefault(named, Counter()).update(counts)
-    return replace(index, keepers=keepers)
+        anti_affinity.setdefault(named, Counter()).update(counts)
+    return replace(index, anti_affinity=anti_affinity)
 
 
 def _asks(pod: Pod) -> bool:

@@ -64,7 +64,7 @@ class Placing:
         """A pod on that node ends. Nodes that nothing is planned on are passed over."""
         place = self._snapshot.place(node)
         if place is not None:
-            self._snapshot.leave(self._snapshot.shape(pod), place)
+            self._snapshot.remove_pod(self._snapshot.shape(pod), place)
 
     def take(self, pod: Pod) -> Place | None:
         """The standing place of which it wastes least, own machines first; ``None``: there is none."""

@@ -274,7 +274,7 @@ class _Resizing:
             for pod in role.ending:
                 place = self.market.snapshot.place(pod.node or "")
                 if place is not None and has_joined(place):
-                    self.market.snapshot.leave(self.market.snapshot.shape(pod), place)
+                    self.market.snapshot.remove_pod(self.market.snapshot.shape(pod), place)
                     found = True
         return found
 

@@ -32,7 +32,7 @@ def as_scheduled(gangs: Iterable[Gang], packing: Packing, snapshot: Snapshot) ->
         for gang in gangs
         if gang.is_lone and packing.placed.get(gang.name) is not None
         for pod in gang.waiting
-        if not (pod.gates or snapshot.is_counted_by(shape := snapshot.shape(pod), HOSTNAME))
+        if not (pod.gates or snapshot.rules.count_shape_by(shape := snapshot.shape(pod), HOSTNAME))
     }
     if not loose:
         return packing
@@ -127,7 +127,7 @@ class _Moving:
         """Whether there was room."""
         shape, home = self.loose[key], self.homes[key]
         for place in others:
-            if place is home or self.snapshot.is_counted_apart(shape, home, place):
+            if place is home or self.snapshot.rules.tell_apart(shape, home, place):
                 continue
             if self.snapshot.why_not(shape, place) is None:
                 self.snapshot.move(shape, home, place, key)

@@ -74,7 +74,7 @@ def source_of(cluster: Cluster, policy: Policy, fleet: Fleet, market: Market, as
         replace(fleet, **_OF_THE_LOOK),
         [(market.is_kept(place), *_as_it_is(place)) for place in snapshot.places],
         [_as_it_is(place) for place in fleet.closed_places],
-        _Pods(pods.everyone),
+        _Pods(pods.pods),
     )
 
 

@@ -136,7 +136,7 @@ def _happen(changes: Iterable[NeededChange], after: Search) -> None:
     for place in (*snapshot.places, *after.closed.still_closed(snapshot)):
         for pod in after.fleet.residents.get(place.name, ()):
             if pod.key in after.ended:
-                snapshot.leave(snapshot.shape(pod), place)
+                snapshot.remove_pod(snapshot.shape(pod), place)
     for one in changes:
         if one.other == POD_RUNS and one.term is not None:
             labels = {asked.key: asked.values[0] if asked.values else "" for asked in one.term.selector}

@@ -33,6 +33,7 @@ from autoscaler.planner.obstacles.closed_nodes import is_cordoned
 from autoscaler.planner.obstacles.relaxations import Relaxation, toleration_of
 from autoscaler.planner.obstacles.search import Found, Search
 from autoscaler.planner.obstacles.unbuilt_groups import ADDED
+from autoscaler.planner.placement.interpod_rules import term_selects
 from autoscaler.planner.placement.offerings import CENT, Ceilings
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, is_device
@@ -213,20 +214,20 @@ def _is_needed(ended: Pod, place: Place, found: Found, snapshot: Snapshot) -> bo
     shape = snapshot.shape(bare)
     there = [(found.shapes[key], other) for key, other in found.placed.places]
     if any(
-        snapshot.means(term, one) and place.labels.get(term.topology_key) == other.labels.get(term.topology_key)
+        term_selects(term, one) and place.labels.get(term.topology_key) == other.labels.get(term.topology_key)
         for term in ended.apart_from
         for one, other in there
     ):
         return True
     if any(
-        snapshot.means(term, shape) and place.labels.get(term.topology_key) == other.labels.get(term.topology_key)
+        term_selects(term, shape) and place.labels.get(term.topology_key) == other.labels.get(term.topology_key)
         for one, other in there
         for term in one.apart_from
     ):
         return True
     if why_no_room(shape.amounts, place.free) is not None or shape.host_ports & place.ports:
         return place.name in {other.name for _, other in there}
-    snapshot.leave(shape, place, pods=-1)
+    snapshot.restore_pod(shape, place)
     return False
 
 

@@ -31,6 +31,7 @@ from autoscaler.planner.obstacles.relaxations import (
 )
 from autoscaler.planner.obstacles.unbuilt_groups import added_for, offering_of, unbuilt_groups
 from autoscaler.planner.placement.gang_packing import Demand, Placed, pack
+from autoscaler.planner.placement.interpod_rules import term_selects
 from autoscaler.planner.placement.offerings import Ceilings, Market, Offering
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
@@ -164,7 +165,7 @@ class Search:
         """Have it on the snapshot, which is as it was before it; ``ended``: keys of the pods that make room for it."""
         for place, pod in found.ended:
             if pod.key in ended:
-                self.snapshot.leave(self.snapshot.shape(pod), place)
+                self.snapshot.remove_pod(self.snapshot.shape(pod), place)
         self.ended |= set(ended)
         for _, place in found.placed.places:
             if place.index < 0:
@@ -249,8 +250,8 @@ class Search:
         yield from rules_of(pods, self._all_taints(), demand.topology)
         shapes = {pod.key: self.snapshot.shape(pod) for pod in pods}
         for term in dict.fromkeys(term for pod in pods for term in pod.near_to):
-            meets_itself = any(self.snapshot.means(term, shape) for shape in shapes.values())
-            yield Relaxation("near" if self.snapshot.counted(term) or meets_itself else "partner", term=term)
+            meets_itself = any(term_selects(term, shape) for shape in shapes.values())
+            yield Relaxation("near" if self.snapshot.rules.selected(term) or meets_itself else "partner", term=term)
         limits, ceilings = self.policy.limits, self.market.ceilings
         asks: list[tuple[What, object]] = [
             ("usd", limits.usd_per_hour is not None),
@@ -333,8 +334,8 @@ class Search:
         for place in places:
             for pod in self.fleet.residents.get(place.name, ()):
                 shape = self.snapshot.shape(pod)
-                if pod.key not in self.ended and not any(self.snapshot.means(term, shape) for term in wanted):
-                    self.snapshot.leave(shape, place)
+                if pod.key not in self.ended and not any(term_selects(term, shape) for term in wanted):
+                    self.snapshot.remove_pod(shape, place)
                     yield place, pod
 
     def _worth_emptying(self, shapes: Sequence[Shape]) -> list[Place]:

@@ -1,44 +1,45 @@
-"""Domains of a label (hosts, zones): how many pods of a sort are in each, and which of them a spread counts."""
+"""Domains of a topology key (hosts, zones) among the nodes that a topology spread counts."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from autoscaler.model.constraints import Term
 from autoscaler.model.feasibility import NODE_NAME, term_holds
 from autoscaler.model.labels import HOSTNAME
-from autoscaler.planner.supply.candidate_nodes import Place, Shape
+from autoscaler.planner.supply.candidate_nodes import Place
 
 
-class Watch:
-    """How many pods that match a selector are in each domain of a topology key."""
+class EligibleDomains:
+    """Values of a topology key among the nodes that a pod selects and that have every key it is spread over.
 
-    __slots__ = ("by_key", "matches", "namespaces", "selector", "total")
+    Nodes that are to come count as if they were there, and so do the zones in which some may be bought: when the
+    scheduler binds the pod they may be, with nothing on them.
+    """
 
-    def __init__(self, selector: Term, namespaces: frozenset[str], keys: Iterable[str]) -> None:
-        self.selector = selector
-        self.namespaces = namespaces
-        self.by_key: dict[str, dict[str, int]] = {key: defaultdict(int) for key in keys}
-        self.total = 0
-        self.matches: dict[int, bool] = {}
+    def __init__(self, places: Callable[[], Iterable[Place]]) -> None:
+        self._places = places
+        self._prospects: tuple[Place, ...] = ()
+        self._known: dict[Spreading, dict[str, int]] = {}
 
-    def concerns_shape(self, shape: Shape) -> bool:
-        """Whether pods of the shape match."""
-        known = self.matches.get(shape.number)
+    def of(self, spreading: Spreading) -> Mapping[str, int]:
+        """How many nodes are in each domain, as that spread counts them."""
+        known = self._known.get(spreading)
         if known is None:
-            known = shape.namespace in self.namespaces and term_holds(self.selector, shape.labels)
-            self.matches[shape.number] = known
+            others = self._prospects if spreading.topology_key != HOSTNAME else ()
+            known = self._known[spreading] = _domains_of(spreading, (*self._places(), *others))
         return known
 
-    def count(self, labels: Mapping[str, str], by: int) -> None:
-        """So many more are on a node with these labels."""
-        self.total += by
-        for key, counts in self.by_key.items():
-            value = labels.get(key)
-            if value is not None:
-                counts[value] += by
+    def count(self, place: Place, by: int) -> None:
+        """So many more nodes like the place are there."""
+        for spreading, counts in self._known.items():
+            _count_domain(counts, spreading, place, by)
+
+    def expect(self, prospects: Iterable[Place]) -> None:
+        """Count samples of nodes that may be bought as if one of each were there, but by host."""
+        self._prospects = tuple(prospects)
+        self._known.clear()
 
 
 class Spreading(NamedTuple):
@@ -56,7 +57,7 @@ class Spreading(NamedTuple):
         )
 
 
-def count_domain(counts: dict[str, int], spreading: Spreading, place: Place, by: int) -> None:
+def _count_domain(counts: dict[str, int], spreading: Spreading, place: Place, by: int) -> None:
     """So many more nodes of the place's domain."""
     if spreading.counts(place):
         value = place.labels[spreading.topology_key]
@@ -65,13 +66,13 @@ def count_domain(counts: dict[str, int], spreading: Spreading, place: Place, by:
             del counts[value]
 
 
-def domains_of(spreading: Spreading, places: Iterable[Place]) -> dict[str, int]:
+def _domains_of(spreading: Spreading, places: Iterable[Place]) -> dict[str, int]:
     """How many of these nodes are in each domain; asked once of all that no rule tells apart."""
     counts: dict[str, int] = {}
     affinity = {requirement.key for term in spreading.affinity for requirement in term}
     if NODE_NAME in affinity:
         for place in places:
-            count_domain(counts, spreading, place, 1)
+            _count_domain(counts, spreading, place, 1)
         return counts
     keys = sorted(affinity | spreading.keys - {spreading.topology_key})
     known: dict[tuple[str | None, ...], bool] = {}
@@ -87,8 +88,3 @@ def domains_of(spreading: Spreading, places: Iterable[Place]) -> dict[str, int]:
         if counted:
             counts[domain] = counts.get(domain, 0) + 1
     return counts
-
-
-def in_words(topology_key: str) -> str:
-    """For people."""
-    return {HOSTNAME: "host", "topology.kubernetes.io/zone": "zone"}.get(topology_key, topology_key)

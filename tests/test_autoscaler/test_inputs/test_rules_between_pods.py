@@ -135,6 +135,30 @@ def test_rules_are_kept_within_limits_too(tmp_path_factory: pytest.TempPathFacto
     assert len(made["placements"]) + len(made["waiting"]) == len(pods)
 
 
+def test_no_pod_joins_a_planned_one_whose_spread_it_would_break(tmp_path: Path) -> None:
+    """Found by the property above: the scheduler may come to the even pod last, and others fit beside it before."""
+    pods = [_pod(f"port-{number}", port=80) for number in range(3)]
+    pods += [_pod("even"), _pod("plain"), _pod("wide-even"), _pod("wide-alone")]
+    for pod, rule in zip(
+        pods[3:], (_spread(HOST, 1), {}, _spread(HOST, 1), _required("podAntiAffinity", HOST)), strict=True
+    ):
+        pod["spec"] |= rule
+    for pod in pods:
+        pod["metadata"]["labels"] = {"app": "web"}
+    for pod in pods[5:]:
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "5"
+    policy = tmp_path / "policy.yaml"
+    zones = ", ".join(ZONES[:2])
+    groups = "".join(
+        f"  - {{name: {kind}, instance_type: c.{kind}, zones: [{zones}], max: {most}}}\n"
+        for kind, most in (("small", 2), ("large", 10))
+    )
+    policy.write_text(f"cluster: c\nlimits: {{nodes: 5}}\ngroups:\n{groups}", encoding="utf-8")
+    made = plan(tmp_path, pods, policy=policy)
+    assert check(tmp_path, made, pods) == []
+    assert made["placements"].keys() >= {"even", "plain", "wide-even"}
+
+
 def test_a_rule_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
     """Affinity to pods of another kind waits with its reason."""
     pod = _pod("picky")

@@ -32,15 +32,15 @@ def a_place(node: Node, *, used: tuple[Pod, ...] = ()) -> Place:
     return Place(name=node.name, labels=node.labels, taints=node.taints, free=free, tier=0, node=node, ports=ports)
 
 
-def a_scene(nodes: list[Node], residents: tuple[Pod, ...] = (), newcomers: tuple[Pod, ...] = ()) -> Snapshot:
+def a_snapshot(nodes: list[Node], residents: tuple[Pod, ...] = (), pending: tuple[Pod, ...] = ()) -> Snapshot:
     """Nodes with pods on them, and those who want to join them."""
     places = [a_place(node, used=tuple(pod for pod in residents if pod.node == node.name)) for node in nodes]
-    return Snapshot(places, residents, newcomers)
+    return Snapshot(places, residents, pending)
 
 
 def why_not(pod: Pod, *, nodes: list[Node], residents: tuple[Pod, ...] = ()) -> list[str | None]:
     """The reason on each node, in words."""
-    snapshot = a_scene(nodes, residents, (pod,))
+    snapshot = a_snapshot(nodes, residents, (pod,))
     reasons = [snapshot.why_not(snapshot.shape(pod), place) for place in snapshot.places]
     return [reason.kind if reason else None for reason in reasons]
 
@@ -125,7 +125,7 @@ def test_what_lacks_is_named_with_amounts() -> None:
     """Amounts of all nodes that lack the same are told in one line."""
     nodes = [an_on_prem_node(f"dgx-{n}") for n in range(3)]
     residents = (a_pod("a", gpus=8, node="dgx-0"), a_pod("b", gpus=4, node="dgx-1"), a_pod("c", gpus=6, node="dgx-2"))
-    snapshot = a_scene(nodes, residents)
+    snapshot = a_snapshot(nodes, residents)
     shape = snapshot.shape(a_pod(gpus=8))
     assert sum_up(snapshot.reasons(shape)) == "3 nodes: not enough nvidia.com/gpu (asks 8, at most 4 free)"
     assert sum_up([snapshot.why_not(shape, snapshot.places[2]) or Reason("")]) == (
@@ -136,7 +136,7 @@ def test_what_lacks_is_named_with_amounts() -> None:
 def test_different_reasons_are_counted_apart() -> None:
     """The most frequent first."""
     nodes = [an_on_prem_node("dgx-0"), zoned("n1", "a"), zoned("n2", "a")]
-    snapshot = a_scene(nodes)
+    snapshot = a_snapshot(nodes)
     shape = snapshot.shape(a_pod(cpu=200, tolerations=()))
     assert sum_up(snapshot.reasons(shape)) == (
         "2 nodes: not enough cpu (asks 200, at most 128 free); 1 node: taint nvidia.com/gpu:NoSchedule not tolerated"
@@ -208,7 +208,7 @@ def test_the_first_of_a_kind_may_go_anywhere() -> None:
     """A pod that is near to its own kind starts the group; the next one follows it."""
     nodes = [zoned("n1", "a"), zoned("n2", "b")]
     pod = a_pod("web", labels={"app": "web"}, near_to=(PodTerm(words.ZONE, WEB, ANY),))
-    snapshot = a_scene(nodes, newcomers=(pod,))
+    snapshot = a_snapshot(nodes, pending=(pod,))
     shape = snapshot.shape(pod)
     assert [snapshot.why_not(shape, place) for place in snapshot.places] == [None, None]
     snapshot.put(shape, snapshot.places[1], pod.key)
@@ -252,10 +252,10 @@ def test_a_node_without_the_key_takes_no_spread_pod() -> None:
 def test_pods_that_are_alike_share_a_shape() -> None:
     """Labels that no rule asks about do not tell them apart; those that one does, do."""
     alike = (a_pod("a", labels={"index": "1"}), a_pod("b", labels={"index": "2"}))
-    snapshot = a_scene([zoned("n1", "a")], newcomers=alike)
+    snapshot = a_snapshot([zoned("n1", "a")], pending=alike)
     assert snapshot.shape(alike[0]) is snapshot.shape(alike[1])
     asking = a_pod("c", apart_from=(PodTerm(words.HOSTNAME, (Requirement("index", "In", ("1",)),), ANY),))
-    snapshot = a_scene([zoned("n1", "a")], newcomers=(*alike, asking))
+    snapshot = a_snapshot([zoned("n1", "a")], pending=(*alike, asking))
     assert snapshot.shape(alike[0]) is not snapshot.shape(alike[1])
 
 
@@ -267,7 +267,7 @@ def test_what_is_put_can_be_taken_back() -> None:
         host_ports=frozenset({("TCP", 80)}),
         apart_from=(PodTerm(words.HOSTNAME, WEB, ANY),),
     )
-    snapshot = a_scene([zoned("n1", "a")], newcomers=(pod,))
+    snapshot = a_snapshot([zoned("n1", "a")], pending=(pod,))
     shape, place = snapshot.shape(pod), snapshot.places[0]
     before, mark = dict(place.free), snapshot.mark()
     snapshot.put(shape, place, pod.key)
@@ -282,7 +282,7 @@ def test_the_place_where_least_is_lost_is_found_first() -> None:
     """GPUs are not stranded by a pod that needs none, and the fuller of two machines is filled up."""
     nodes = [an_on_prem_node("dgx-1", taints=()), an_on_prem_node("dgx-2", taints=()), zoned("cpu-1", "a")]
     residents = (a_pod("train", gpus=6, node="dgx-2"),)
-    snapshot = a_scene(nodes, residents)
+    snapshot = a_snapshot(nodes, residents)
     assert snapshot.find(snapshot.shape(a_pod("cpu")), None) is snapshot.places[2]
     assert snapshot.find(snapshot.shape(a_pod("small", gpus=2)), None) is snapshot.places[1]
     assert snapshot.find(snapshot.shape(a_pod("large", gpus=4)), None) is snapshot.places[0]
@@ -294,7 +294,7 @@ def test_a_taint_of_gpu_machines_is_tolerated_by_the_builder_s_gpu_pods() -> Non
 
 
 @st.composite
-def newcomers(draw: st.DrawFn, number: int) -> Pod:
+def pending_pods(draw: st.DrawFn, number: int) -> Pod:
     """A pod with or without GPUs and rules."""
     rules: dict[str, Any] = {}
     if draw(st.booleans()):
@@ -324,9 +324,9 @@ def test_what_is_found_is_the_best_of_all_places_that_take_the_pod(data: st.Data
         )
         for n, zone in enumerate(zones)
     ]
-    pods = [data.draw(newcomers(number)) for number in range(5)]
+    pods = [data.draw(pending_pods(number)) for number in range(5)]
     residents = [replace(pod, name=f"r-{pod.name}", node=data.draw(st.sampled_from(nodes)).name) for pod in pods[:2]]
-    snapshot = a_scene(nodes, tuple(residents), tuple(pods))
+    snapshot = a_snapshot(nodes, tuple(residents), tuple(pods))
     marks = []
     for _ in range(12):
         shape = snapshot.shape(data.draw(st.sampled_from(pods)))

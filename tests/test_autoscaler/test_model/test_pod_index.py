@@ -69,4 +69,10 @@ def _sums(index: PodIndex) -> dict[str, Any]:
     }
     gangs = {name: sorted(map(repr, members)) for name, members in index.gangs.items()}
     unbound = sorted(map(repr, index.unbound))
-    return {"loads": loads, "gangs": gangs, "unbound": unbound, "classes": index.classes, "keepers": index.keepers}
+    return {
+        "loads": loads,
+        "gangs": gangs,
+        "unbound": unbound,
+        "classes": index.classes,
+        "anti_affinity": index.anti_affinity,
+    }

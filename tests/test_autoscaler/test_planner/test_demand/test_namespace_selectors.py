@@ -77,6 +77,6 @@ def test_while_labels_are_not_known_those_that_are_named_are_meant_beside_every_
     keeper = a_pod("k", namespace="system", apart_from=(named, plain), node="dgx-1", phase="Running")
     index = pod_index_of([keeper, a_pod("waits", namespace="team")])
     terms = {frozenset({"system", "team"}), frozenset({"monitoring"})}
-    assert {term.namespaces for term in resolved(index, None).keepers} == terms
+    assert {term.namespaces for term in resolved(index, None).anti_affinity} == terms
     terms = {frozenset({"system", "team", "other"}), frozenset({"monitoring"})}
-    assert {term.namespaces for term in resolved(index, NAMESPACES).keepers} == terms
+    assert {term.namespaces for term in resolved(index, NAMESPACES).anti_affinity} == terms

@@ -69,7 +69,7 @@ class Decided:
         roles = roles_of(cluster)
         newcomers = [*(pod for gang in self.gangs for pod in gang.waiting), *(role.task for role in roles)]
         places = [*fleet.places, *(fresh or {}).values()]
-        snapshot = Snapshot(places, residents=cluster.pods, newcomers=newcomers)
+        snapshot = Snapshot(places, residents=cluster.pods, pending=newcomers)
         market = Market(snapshot, offerings(cluster, policy, fleet), Ceilings())
         by_key = {pod.key: pod for pod in cluster.pods}
 

@@ -64,7 +64,7 @@ def nodes(free: dict[str, int], **given: object) -> list[Place]:
 def sized(look: Look, places: list[Place], offerings: tuple[Offering, ...] = ()) -> Sizes:
     """What is decided, and nothing is left of it on the snapshot."""
     tasks = [pod for job in look.jobs for pod in (job.task, *job.others)]
-    snapshot = Snapshot(places, residents=(), newcomers=[*tasks, *(pod for one in look.claims for pod in one.pods)])
+    snapshot = Snapshot(places, residents=(), pending=[*tasks, *(pod for one in look.claims for pod in one.pods)])
     before = [dict(place.free) for place in places]
     told = sizes(look, Market(snapshot, offerings, Ceilings()), GIVEN)
     assert before == [place.free for place in places]

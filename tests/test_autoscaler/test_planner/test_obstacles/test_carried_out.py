@@ -243,9 +243,9 @@ def test_work_that_ends_takes_nothing_and_a_partner_that_runs_is_counted() -> No
     after = carried_out([ends, runs, of_pod("podAffinity", term=NEAR)], search)
     assert after.market.thorough
     assert (place.free["cpu"], after.ended, after.taken) == (8_000, {"team/ends"}, [])
-    assert search.snapshot.counted(NEAR) == 1
+    assert search.snapshot.rules.selected(NEAR) == 1
     search.snapshot.undo(0)
-    assert (place.free["cpu"], search.snapshot.counted(NEAR)) == (4_000, 0)
+    assert (place.free["cpu"], search.snapshot.rules.selected(NEAR)) == (4_000, 0)
 
 
 def test_what_was_closed_or_paused_is_open_then() -> None:

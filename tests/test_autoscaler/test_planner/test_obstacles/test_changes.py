@@ -282,7 +282,7 @@ def test_only_pods_without_whose_end_there_is_no_room_have_to_end() -> None:
     search = a_search(a_cluster(nodes=[node], groups=[], pods=[POD, *there]))
     [place] = search.snapshot.places
     for pod in there:
-        search.snapshot.leave(search.snapshot.shape(pod), place)
+        search.snapshot.remove_pod(search.snapshot.shape(pod), place)
     search.snapshot.put(search.snapshot.shape(POD), place, f"{POD.key}-0")
     ended = tuple((place, pod) for pod in there)
     said = changes(search=search, on=[place], buys=False, ended=ended)
@@ -309,7 +309,7 @@ def test_a_pod_that_keeps_the_other_away_has_to_end(whose: str) -> None:
     search = a_search(a_cluster(nodes=nodes, groups=[], pods=[pod, *there]))
     first, second = search.snapshot.places
     for one, place in zip(there, (first, second), strict=True):
-        search.snapshot.leave(search.snapshot.shape(one), place)
+        search.snapshot.remove_pod(search.snapshot.shape(one), place)
     search.snapshot.put(search.snapshot.shape(pod), first, f"{pod.key}-0")
     said = changes(search=search, pod=pod, on=[first], buys=False, ended=((first, there[0]), (second, there[1])))
     assert [one.pods for one in said] == [("team/on-dgx-01",)]

@@ -14,6 +14,7 @@ from autoscaler.model.cluster import Pod
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Term
 from autoscaler.model.feasibility import NODE_NAME, term_holds
 from autoscaler.model.labels import GPU, HOSTNAME, ZONE
+from autoscaler.planner.placement.interpod_rules import term_selects
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place, harm
 from tests.builders import a_pod, an_on_prem_node
@@ -49,7 +50,8 @@ def allowed(pod: Pod, place: Place, where: Where, places: Sequence[Place]) -> bo
                 mine, its = place.labels.get(term.topology_key), other.labels.get(term.topology_key)
                 if mine is not None and mine == its and is_meant(term.selector, term.namespaces, about):
                     return False
-    return _is_near(pod, place, where) and all(_is_even(pod, one, place, where, places) for one in pod.spread)
+    evenly = all(_is_even(pod, one, place, where, places) for one in pod.spread)
+    return evenly and _is_near(pod, place, where) and _is_even_for_planned(pod, place, where, places)
 
 
 def _is_near(pod: Pod, place: Place, where: Where) -> bool:
@@ -64,16 +66,32 @@ def _is_near(pod: Pod, place: Place, where: Where) -> bool:
     )
 
 
-def _is_even(pod: Pod, rule: Spread, place: Place, where: Where, places: Sequence[Place]) -> bool:
+def _is_even(
+    pod: Pod, rule: Spread, place: Place, where: Where, places: Sequence[Place], *, joins: Pod | None = None
+) -> bool:
+    """Of a pod's rule, when the pod itself, or one that joins it, comes to the place."""
     key, keys = rule.topology_key, {one.topology_key for one in pod.spread}
-    if not keys <= place.labels.keys():
+    if joins is None and not keys <= place.labels.keys():
         return False
     domains = {one.labels[key] for one in places if keys <= one.labels.keys() and _selects(pod, one)}
     many = Counter(other.labels.get(key) for one, other in where if is_meant(rule.selector, {pod.namespace}, one))
     fewest = min((many[one] for one in domains), default=0)
     if rule.min_domains is not None and len(domains) < rule.min_domains:
         fewest = 0
-    return many[place.labels[key]] + is_meant(rule.selector, {pod.namespace}, pod) - fewest <= rule.max_skew
+    more = is_meant(rule.selector, {pod.namespace}, pod if joins is None else joins)
+    return many[place.labels[key]] + more - fewest <= rule.max_skew
+
+
+def _is_even_for_planned(pod: Pod, place: Place, where: Where, places: Sequence[Place]) -> bool:
+    """The scheduler may come to those that are not bound after this one."""
+    return all(
+        _is_even(one, rule, place, where, places, joins=pod)
+        for one, other in where
+        if one.name.startswith("new")
+        for rule in one.spread
+        if is_meant(rule.selector, {one.namespace}, pod)
+        and place.labels.get(rule.topology_key) == other.labels[rule.topology_key]
+    )
 
 
 def _selects(pod: Pod, place: Place) -> bool:
@@ -123,7 +141,7 @@ class Story:
     places: list[Place]
     closed: list[Place]
     where: Where
-    newcomers: list[Pod]
+    pending: list[Pod]
     snapshot: Snapshot
     marks: list[tuple[int, Where, list[Place]]] = field(default_factory=list)
 
@@ -143,8 +161,8 @@ class Story:
                 for name, amount in pod.requests.items():
                     place.free[name] = place.free.get(name, 0) - amount
                 place.ports |= pod.host_ports
-        newcomers = some_pods(dice, "new", 7)
-        return cls(dice, zones, places, closed, where, newcomers, Snapshot(places, residents, newcomers, closed=closed))
+        pending = some_pods(dice, "new", 7)
+        return cls(dice, zones, places, closed, where, pending, Snapshot(places, residents, pending, closed=closed))
 
     def may(self, pod: Pod, where: Where) -> list[Place]:
         """Where the rules let it go."""
@@ -152,7 +170,7 @@ class Story:
 
     def check(self) -> None:
         """Which places suit each newcomer, and which is found."""
-        for pod in self.newcomers:
+        for pod in self.pending:
             shape, may = self.snapshot.shape(pod), self.may(pod, self.where)
             said = [place for place in self.places if self.snapshot.why_not(shape, place) is None]
             assert said == may, (pod, self.where)
@@ -167,8 +185,9 @@ class Story:
         self.dice.choice([*puts, self._mark, self._undo, self._leave, self._add, self._move])()
 
     def _put(self) -> None:
-        pod = self.dice.choice(self.newcomers)
-        if may := self.may(pod, self.where):
+        pod = self.dice.choice(self.pending)
+        may = [] if any(one is pod for one, _ in self.where) else self.may(pod, self.where)
+        if may:
             self.snapshot.put(self.snapshot.shape(pod), place := self.dice.choice(may), pod.key)
             self.where = [*self.where, (pod, place)]
 
@@ -182,12 +201,12 @@ class Story:
             assert self.snapshot.places == self.places
 
     def _leave(self) -> None:
-        if self.where:
-            gone = self.dice.choice(self.where)
-            self.snapshot.leave(self.snapshot.shape(gone[0]), gone[1])
+        if bound := [one for one in self.where if one[0].name.startswith("old")]:
+            gone = self.dice.choice(bound)
+            self.snapshot.remove_pod(self.snapshot.shape(gone[0]), gone[1])
             self.where = [one for one in self.where if one is not gone]
             if self.dice.random() < 0.3:
-                self.snapshot.leave(self.snapshot.shape(gone[0]), gone[1], pods=-1)
+                self.snapshot.restore_pod(self.snapshot.shape(gone[0]), gone[1])
                 self.where = [*self.where, gone]
 
     def _add(self) -> None:
@@ -211,7 +230,7 @@ class Story:
 def test_the_rules_hold_of_whatever_is_put_counted_and_taken_back(seed: int) -> None:
     """Asked of each pod and place after each change."""
     story = Story.begun(Random(seed))  # noqa: S311 - the same clusters every time
-    assert all(story.snapshot.shape(pod) is story.snapshot.shape(pod) for pod in story.newcomers)
+    assert all(story.snapshot.shape(pod) is story.snapshot.shape(pod) for pod in story.pending)
     for _ in range(9):
         story.check()
         story.change()
@@ -228,10 +247,10 @@ def keeps_off(key: str, selector: Term = WEB) -> dict[str, Any]:
     return {"apart_from": (PodTerm(key, selector, TEAM),)}
 
 
-def a_scene(*newcomers: Pod, residents: Sequence[Pod] = ()) -> tuple[Snapshot, list[Any]]:
-    """Two hosts of one zone and one of another, and the newcomers' shapes."""
-    snapshot = Snapshot([a_place("n0", "a"), a_place("n1", "a"), a_place("n2", "b")], residents, newcomers)
-    return snapshot, [snapshot.shape(pod) for pod in newcomers]
+def a_snapshot(*pending: Pod, residents: Sequence[Pod] = ()) -> tuple[Snapshot, list[Any]]:
+    """Two hosts of one zone and one of another, and the shapes of the pending pods."""
+    snapshot = Snapshot([a_place("n0", "a"), a_place("n1", "a"), a_place("n2", "b")], residents, pending)
+    return snapshot, [snapshot.shape(pod) for pod in pending]
 
 
 IS_WEB = {"labels": {"app": "web"}}
@@ -254,10 +273,10 @@ EVEN_BY_ZONE = {"spread": (Spread(ZONE, 1, WEB),)}
 )
 def test_a_pod_stands_alone_where_no_rule_has_a_say(pod: dict[str, Any], other: dict[str, Any], *, alone: bool) -> None:
     """Its own, or one of another that keeps it off; also of one that is there."""
-    snapshot, (shape, _) = a_scene(a_pod(**pod), a_pod("other", **other))
+    snapshot, (shape, _) = a_snapshot(a_pod(**pod), a_pod("other", **other))
     assert snapshot.stands_alone(shape) is alone
     there = a_pod("other", node="n0", phase="Running", **other)
-    snapshot, (shape,) = a_scene(a_pod(**pod), residents=[there])
+    snapshot, (shape,) = a_snapshot(a_pod(**pod), residents=[there])
     assert snapshot.stands_alone(shape) is alone
 
 
@@ -277,10 +296,10 @@ def test_a_pod_stands_alone_where_no_rule_has_a_say(pod: dict[str, Any], other: 
 )
 def test_common_rules_are_by_zone_or_keep_pods_off_hosts(rules: dict[str, Any], *, common: bool) -> None:
     """Those of the pod, and of others that mean it."""
-    snapshot, (shape,) = a_scene(a_pod(**rules))
-    assert snapshot.has_common_rules(shape) is common
-    snapshot, (shape, _) = a_scene(a_pod(**IS_WEB), a_pod("other", **rules))
-    assert snapshot.has_common_rules(shape) is (common or "apart_from" not in rules)
+    snapshot, (shape,) = a_snapshot(a_pod(**rules))
+    assert snapshot.rules.are_by_host_or_zone(shape) is common
+    snapshot, (shape, _) = a_snapshot(a_pod(**IS_WEB), a_pod("other", **rules))
+    assert snapshot.rules.are_by_host_or_zone(shape) is (common or "apart_from" not in rules)
 
 
 @pytest.mark.parametrize(
@@ -298,60 +317,60 @@ def test_by_which_labels_pods_are_counted(
     rules: dict[str, Any], by: list[str], its_own: list[str], others: list[str]
 ) -> None:
     """At all; and pods of a shape, by their own rules or by those of others that mean them."""
-    snapshot, (own, web) = a_scene(a_pod("own", **rules), a_pod("other", cpu=2, **IS_WEB))
-    assert [key for key in (HOSTNAME, ZONE) if snapshot.counts_by(key)] == by
-    assert [key for key in (HOSTNAME, ZONE) if snapshot.is_counted_by(own, key)] == its_own
-    assert [key for key in (HOSTNAME, ZONE) if snapshot.is_counted_by(web, key)] == others
+    snapshot, (own, web) = a_snapshot(a_pod("own", **rules), a_pod("other", cpu=2, **IS_WEB))
+    assert [key for key in (HOSTNAME, ZONE) if snapshot.rules.count_by(key)] == by
+    assert [key for key in (HOSTNAME, ZONE) if snapshot.rules.count_shape_by(own, key)] == its_own
+    assert [key for key in (HOSTNAME, ZONE) if snapshot.rules.count_shape_by(web, key)] == others
 
 
 def test_a_rule_of_a_pod_that_is_there_counts_by_its_label() -> None:
     """Also where no newcomer has one; and one of another namespace means no pod."""
     there = a_pod("there", node="n0", phase="Running", **keeps_off(ZONE))
-    snapshot, (web, plain) = a_scene(a_pod("web", **IS_WEB), a_pod(), residents=[there])
-    assert (snapshot.counts_by(ZONE), snapshot.counts_by(HOSTNAME)) == (True, False)
-    assert (snapshot.is_counted_by(web, ZONE), snapshot.is_counted_by(plain, ZONE)) == (True, False)
-    assert [place.name for place in snapshot.places if snapshot.suits_others(web, place)] == ["n2"]
+    snapshot, (web, plain) = a_snapshot(a_pod("web", **IS_WEB), a_pod(), residents=[there])
+    assert (snapshot.rules.count_by(ZONE), snapshot.rules.count_by(HOSTNAME)) == (True, False)
+    assert (snapshot.rules.count_shape_by(web, ZONE), snapshot.rules.count_shape_by(plain, ZONE)) == (True, False)
+    assert [place.name for place in snapshot.places if snapshot.rules.why_not(web, place) is None] == ["n2"]
 
 
 def test_how_many_pods_a_rule_counts_where_and_whether_two_places_differ_to_it() -> None:
     """Two in one zone, as two rules count them, and one that has none."""
     rules = {"spread": (Spread(ZONE, 1, WEB), Spread(HOSTNAME, 2, WEB)), "apart_from": (PodTerm(ZONE, DB, TEAM),)}
     there = [a_pod(f"w{n}", node=f"n{n}", phase="Running", **IS_WEB) for n in range(2)]
-    snapshot, (web, plain) = a_scene(a_pod("web", **IS_WEB, **rules), a_pod(), residents=there)
-    assert [snapshot.counted_with(web, ZONE, one) for one in ("a", "b")] == [2, 0]
-    assert [snapshot.counted_with(web, HOSTNAME, one) for one in ("n0", "n2")] == [1, 0]
-    assert snapshot.counted_with(plain, ZONE, "a") == 0
-    assert snapshot.counted(PodTerm(ZONE, DB, TEAM)) == 0
+    snapshot, (web, plain) = a_snapshot(a_pod("web", **IS_WEB, **rules), a_pod(), residents=there)
+    assert [snapshot.rules.counted_with(web, ZONE, one) for one in ("a", "b")] == [2, 0]
+    assert [snapshot.rules.counted_with(web, HOSTNAME, one) for one in ("n0", "n2")] == [1, 0]
+    assert snapshot.rules.counted_with(plain, ZONE, "a") == 0
+    assert snapshot.rules.selected(PodTerm(ZONE, DB, TEAM)) == 0
     n0, n1, n2 = snapshot.places
-    assert [snapshot.is_counted_apart(web, n0, one) for one in (n0, n1, n2)] == [False, True, True]
-    assert not snapshot.is_counted_apart(plain, n0, n2)
+    assert [snapshot.rules.tell_apart(web, n0, one) for one in (n0, n1, n2)] == [False, True, True]
+    assert not snapshot.rules.tell_apart(plain, n0, n2)
     mark = snapshot.mark()
     snapshot.count(web, {ZONE: "b"}, 2)
-    assert [snapshot.counted_with(web, ZONE, one) for one in ("a", "b")] == [2, 2]
+    assert [snapshot.rules.counted_with(web, ZONE, one) for one in ("a", "b")] == [2, 2]
     snapshot.undo(mark)
-    assert [snapshot.counted_with(web, ZONE, one) for one in ("a", "b")] == [2, 0]
-    assert snapshot.means(PodTerm(ZONE, WEB, TEAM), web)
-    assert not snapshot.means(PodTerm(ZONE, WEB, frozenset({"else"})), web)
-    assert not snapshot.means(PodTerm(ZONE, DB, TEAM), web)
+    assert [snapshot.rules.counted_with(web, ZONE, one) for one in ("a", "b")] == [2, 0]
+    assert term_selects(PodTerm(ZONE, WEB, TEAM), web)
+    assert not term_selects(PodTerm(ZONE, WEB, frozenset({"else"})), web)
+    assert not term_selects(PodTerm(ZONE, DB, TEAM), web)
 
 
 def test_zones_in_which_nodes_may_be_bought_count_as_empty_domains_and_hosts_do_not() -> None:
     """One that is there must leave the others room for as many, as the scheduler will see it."""
     there = [a_pod("w0", node="n0", phase="Running", **IS_WEB), a_pod("w2", node="n2", phase="Running", **IS_WEB)]
-    snapshot, (web,) = a_scene(a_pod("web", **IS_WEB, **EVEN_BY_ZONE), residents=there)
+    snapshot, (web,) = a_snapshot(a_pod("web", **IS_WEB, **EVEN_BY_ZONE), residents=there)
     assert snapshot.find(web) is not None
-    snapshot.expect([a_place("new", "c")])
+    snapshot.rules.expect([a_place("new", "c")])
     assert snapshot.find(web) is None
     by_host = {"spread": (Spread(HOSTNAME, 1, WEB),)}
     full = [*there, a_pod("w1", node="n1", phase="Running", **IS_WEB)]
-    snapshot, (web,) = a_scene(a_pod("web", **IS_WEB, **by_host), residents=full)
-    snapshot.expect([a_place("new", "c")])
+    snapshot, (web,) = a_snapshot(a_pod("web", **IS_WEB, **by_host), residents=full)
+    snapshot.rules.expect([a_place("new", "c")])
     assert snapshot.find(web) is not None
 
 
 def test_a_new_node_is_judged_by_itself() -> None:
     """By room, labels and taints, not by what is around."""
-    snapshot, (wide, zoned) = a_scene(
+    snapshot, (wide, zoned) = a_snapshot(
         a_pod("wide", cpu=7), a_pod("zoned", affinity=((Requirement(ZONE, "In", ("b",)),),))
     )
     a, b = a_place("a+?", "a"), a_place("b+?", "b", free=ROOM | {"cpu": 7_000})
@@ -363,7 +382,7 @@ def test_a_new_node_is_judged_by_itself() -> None:
 
 def test_a_node_takes_its_first_pod_when_it_is_opened_and_closes_with_it() -> None:
     """A fresh one is not found; what was put first opens it, and taking that back closes it."""
-    snapshot, (shape,) = a_scene(a_pod(cpu=1))
+    snapshot, (shape,) = a_snapshot(a_pod(cpu=1))
     mark = snapshot.mark()
     fresh = a_place("fresh", "a", standing=False, tier=-1)
     snapshot.add(fresh)
@@ -384,7 +403,7 @@ def test_a_node_takes_its_first_pod_when_it_is_opened_and_closes_with_it() -> No
 
 def test_the_places_that_take_a_shape_follow_those_that_are_there() -> None:
     """By labels and taints, whatever is free."""
-    snapshot, (shape,) = a_scene(a_pod(cpu=99, affinity=((Requirement(ZONE, "In", ("b",)),),)))
+    snapshot, (shape,) = a_snapshot(a_pod(cpu=99, affinity=((Requirement(ZONE, "In", ("b",)),),)))
     assert [place.name for place in snapshot.takers(shape)] == ["n2"]
     snapshot.add(a_place("n3", "b"))
     assert [place.name for place in snapshot.takers(shape)] == ["n2", "n3"]
@@ -392,7 +411,7 @@ def test_the_places_that_take_a_shape_follow_those_that_are_there() -> None:
 
 def test_reasons_are_of_nodes_that_are_there() -> None:
     """A node that would be bought is none."""
-    snapshot, (shape,) = a_scene(a_pod(gpus=1))
+    snapshot, (shape,) = a_snapshot(a_pod(gpus=1))
     assert list(snapshot.reasons(shape)) == []
     snapshot.places[1].node = an_on_prem_node("n1", gpus=0)
     snapshot.places[2].node = an_on_prem_node("n2", gpus=8)
@@ -415,7 +434,7 @@ def test_reasons_are_of_nodes_that_are_there() -> None:
 def test_why_not_is_told_in_the_words_of_the_rule(rules: dict[str, Any], there: dict[str, Any], why: str) -> None:
     """On the node of the other pod."""
     resident = a_pod("there", node="n0", phase="Running", **there)
-    snapshot, (shape,) = a_scene(a_pod(**rules), residents=[resident])
+    snapshot, (shape,) = a_snapshot(a_pod(**rules), residents=[resident])
     snapshot.places[0].ports |= resident.host_ports
     reason = snapshot.why_not(shape, snapshot.places[0])
     assert reason is not None
@@ -427,7 +446,7 @@ def test_a_host_that_is_added_counts_as_empty_until_it_is_taken_back(rules: dict
     """Each of three has one of its like: only the new one may have another; without it all may."""
     there = [a_pod(f"w{n}", node=f"n{n}", phase="Running", **IS_WEB) for n in range(3)]
     even = a_pod("web", **IS_WEB, **rules, spread=(Spread(HOSTNAME, 1, WEB),))
-    snapshot, (shape,) = a_scene(even, residents=there)
+    snapshot, (shape,) = a_snapshot(even, residents=there)
 
     def may() -> list[str]:
         return [place.name for place in snapshot.places if snapshot.why_not(shape, place) is None]
@@ -446,13 +465,34 @@ def test_as_many_domains_as_are_asked_for_are_enough(least: int, *, may: bool) -
     """With fewer the emptiest counts as empty."""
     there = [a_pod(f"w{n}", node=f"n{n}", phase="Running", **IS_WEB) for n in (0, 2)]
     even = a_pod("web", **IS_WEB, spread=(Spread(ZONE, 1, WEB, min_domains=least),))
-    snapshot, (shape,) = a_scene(even, residents=there)
+    snapshot, (shape,) = a_snapshot(even, residents=there)
     assert (snapshot.find(shape) is not None) is may
+
+
+def test_a_planned_pod_keeps_its_spread_though_others_come_after_it() -> None:
+    """The scheduler may come to it last. A bound one has been judged; what is taken back is no longer planned."""
+    even = a_pod("even", **IS_WEB, spread=(Spread(HOSTNAME, 1, WEB),))
+    there = [a_pod("bound", node="n2", phase="Running", **IS_WEB, spread=even.spread)]
+    snapshot, (shape, web, plain) = a_snapshot(even, a_pod("web", cpu=2, **IS_WEB), a_pod(), residents=there)
+    home = snapshot.places[0]
+    mark = snapshot.mark()
+    snapshot.put(shape, home, "even")
+    assert [snapshot.why_not(web, place) is None for place in snapshot.places] == [False, True, True]
+    assert snapshot.why_not(plain, home) is None
+    reason = snapshot.why_not(web, home)
+    assert reason is not None
+    assert reason.kind == "a pod planned there would be spread unevenly over hosts"
+    found = snapshot.find(web)
+    assert found is None or found is not home
+    snapshot.put(web, snapshot.places[1], "web")
+    assert snapshot.why_not(web, home) is None
+    snapshot.undo(mark)
+    assert snapshot.why_not(web, home) is None
 
 
 def test_what_is_noted_is_undone_with_what_was_put_in_reverse() -> None:
     """And all shapes that were asked about are known."""
-    snapshot, (shape,) = a_scene(a_pod())
+    snapshot, (shape,) = a_snapshot(a_pod())
     said: list[int] = []
     for number in range(2):
         snapshot.note(lambda number=number: said.append(number))  # type: ignore[misc]

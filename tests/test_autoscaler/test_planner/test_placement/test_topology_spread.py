@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from autoscaler.model.constraints import Requirement
 from autoscaler.model.feasibility import NODE_NAME
-from autoscaler.planner.placement.topology_spread import Spreading, count_domain, domains_of
+from autoscaler.planner.placement.topology_spread import EligibleDomains, Spreading
 from autoscaler.planner.supply.candidate_nodes import Place
 
 KEYS = ("zone", "rack", "pool")
@@ -29,10 +29,14 @@ def test_nodes_are_counted_all_at_once_as_they_are_one_by_one(
     topology_key: str,
     others: set[str],
 ) -> None:
-    """Whatever their labels are, and whatever is asked of them."""
+    """Whatever their labels are, and whatever is asked of them; what is taken away is counted no longer."""
     places = [Place(f"node-{number}", own, (), {}, tier=0) for number, own in enumerate(labels)]
     spreading = Spreading(topology_key, affinity, frozenset({topology_key, *others}))
-    counts: dict[str, int] = {}
+    one_by_one = EligibleDomains(lambda: ())
+    assert one_by_one.of(spreading) == {}
     for place in places:
-        count_domain(counts, spreading, place, 1)
-    assert domains_of(spreading, places) == counts
+        one_by_one.count(place, 1)
+    assert one_by_one.of(spreading) == EligibleDomains(lambda: places).of(spreading)
+    for place in places:
+        one_by_one.count(place, -1)
+    assert one_by_one.of(spreading) == {}

@@ -1,0 +1,325 @@
+"""Rules between pods: affinity, anti-affinity and topology spread, and how many pods they count in each domain.
+
+As the scheduler's plugins ``InterPodAffinity`` and ``PodTopologySpread`` have them, for pods that are to be placed
+beside those that are bound.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from autoscaler.model.cluster import Pod
+from autoscaler.model.constraints import PodTerm, Spread, Term
+from autoscaler.model.feasibility import Reason, term_holds
+from autoscaler.model.labels import HOSTNAME, ZONE
+from autoscaler.model.pod_index import Counts, PodIndex
+from autoscaler.planner.placement.topology_spread import EligibleDomains, Spreading
+from autoscaler.planner.supply.candidate_nodes import Place, Shape
+
+SelectorKey = tuple[Term, frozenset[str]]
+"""A selector, and the namespaces in which it selects."""
+
+
+class SelectedPods:
+    """How many pods that a selector selects are in each domain of a topology key."""
+
+    __slots__ = ("_selects", "by_key", "namespaces", "selector", "total")
+
+    def __init__(self, selector: Term, namespaces: frozenset[str], keys: Iterable[str]) -> None:
+        self.selector = selector
+        self.namespaces = namespaces
+        self.by_key: dict[str, dict[str, int]] = {key: defaultdict(int) for key in keys}
+        self.total = 0
+        self._selects: dict[int, bool] = {}
+
+    def selects(self, shape: Shape) -> bool:
+        """Whether pods of the shape are among them."""
+        known = self._selects.get(shape.number)
+        if known is None:
+            known = shape.namespace in self.namespaces and term_holds(self.selector, shape.labels)
+            self._selects[shape.number] = known
+        return known
+
+    def count(self, labels: Mapping[str, str], by: int) -> None:
+        """So many more are on a node with these labels."""
+        self.total += by
+        for key, counts in self.by_key.items():
+            value = labels.get(key)
+            if value is not None:
+                counts[value] += by
+
+
+class CountedSpread(NamedTuple):
+    """A topology spread, with the pods that it counts and the nodes among which it counts them."""
+
+    spread: Spread
+    pods: SelectedPods
+    spreading: Spreading
+
+
+class InterPodRules:
+    """What pods that are to be placed ask of others, and others of them; the counts change as pods are placed."""
+
+    def __init__(
+        self,
+        residents: PodIndex,
+        pending: Sequence[Pod],
+        *,
+        place_of: Callable[[str], Place | None],
+        places: Callable[[], Iterable[Place]],
+    ) -> None:
+        """``place_of``: the place of that name; ``places``: all that a spread may count, closed ones too."""
+        self.domains = EligibleDomains(places)
+        self._rules_for: dict[int, tuple[int, frozenset[str]]] = {}
+        self._against: dict[int, tuple[int, tuple[PodTerm, ...]]] = {}
+        self._counting: dict[int, tuple[SelectedPods, ...]] = {}
+        self._anti_affinity: dict[PodTerm, dict[str, int]] = {}
+        """Of pods with a place: how many of them are in which domain."""
+        self._spreads: dict[int, tuple[CountedSpread, ...]] = {}
+        self._planned_spreads: dict[CountedSpread, dict[str, int]] = {}
+        """Of pods that are planned, not bound: how many of them are in which domain."""
+        self._spreads_over: dict[int, tuple[int, tuple[CountedSpread, ...]]] = {}
+        wanted: dict[SelectorKey, set[str]] = defaultdict(set)
+        for pod in pending:
+            for term in (*pod.apart_from, *pod.near_to):
+                wanted[term.selector, term.namespaces].add(term.topology_key)
+            for one in pod.spread:
+                wanted[one.selector, frozenset({pod.namespace})].add(one.topology_key)
+        self._pending_anti_affinity: Collection[PodTerm] = dict.fromkeys(
+            term for pod in pending for term in pod.apart_from
+        )
+        self._selected = {key: SelectedPods(*key, keys=sorted(keys)) for key, keys in wanted.items()}
+        self.asked_labels = sorted(
+            {requirement.key for selector, _ in wanted for requirement in selector}
+            | {requirement.key for term in residents.anti_affinity for requirement in term.selector}
+        )
+        """Labels of a pod that tell some rule whether it is meant."""
+        for term, by_node in residents.anti_affinity.items():
+            for place, pods in _at_places(by_node, place_of):
+                self._keep_away(term, place.labels, pods)
+        if self._selected:
+            self._count_residents(residents, place_of)
+        self.is_empty = not self._selected and not self._anti_affinity
+
+    def concern(self, shape: Shape) -> bool:
+        """Whether rules of its own, or anti-affinity of others there or to come, say where a pod of that shape goes."""
+        return bool(shape.apart_from or shape.near_to or shape.spread or self._anti_affinity_against(shape))
+
+    def are_by_host_or_zone(self, shape: Shape) -> bool:
+        """Whether all rules that have a say in where a pod of that shape goes are by zone, or keep it off hosts."""
+        keys = {term.topology_key for term in (*shape.apart_from, *self._anti_affinity_against(shape))}
+        keys |= {one.topology_key for one in shape.spread}
+        return keys <= {HOSTNAME, ZONE} and all(term.topology_key == ZONE for term in shape.near_to)
+
+    def keys_for(self, shape: Shape) -> tuple[str, ...]:
+        """The topology keys whose domains decide whether the pods with a place admit the shape; none without rules."""
+        if self.is_empty:
+            return ()
+        terms = (*shape.apart_from, *shape.near_to, *self._placed_against(shape))
+        spreads = (*shape.spread, *(one.spread for one in self._planned_spreads_over(shape)))
+        keys = [*(term.topology_key for term in terms), *(one.topology_key for one in spreads)]
+        return tuple(dict.fromkeys(keys))
+
+    def count_by(self, topology_key: str) -> bool:
+        """Whether a rule of some pod counts by the key."""
+        return any(topology_key in pods.by_key for pods in self._selected.values()) or any(
+            term.topology_key == topology_key for term in (*self._anti_affinity, *self._pending_anti_affinity)
+        )
+
+    def count_shape_by(self, shape: Shape, topology_key: str) -> bool:
+        """Whether a rule, its own or another pod's, counts pods of that shape by the key."""
+        if self.is_empty:
+            return False
+        known = self._rules_for.get(shape.number)
+        if known is None or known[0] != len(self._anti_affinity):
+            terms = (*shape.apart_from, *shape.near_to, *self._anti_affinity_against(shape))
+            keys = {term.topology_key for term in terms} | {one.topology_key for one in shape.spread}
+            keys = keys.union(*(pods.by_key for pods in self._that_count(shape)))
+            known = self._rules_for[shape.number] = len(self._anti_affinity), frozenset(keys)
+        return topology_key in known[1]
+
+    def counted_with(self, shape: Shape, topology_key: str, value: str) -> int:
+        """Pods in a domain, as often as a rule counts them and a pod of that shape."""
+        return sum(
+            pods.by_key[topology_key].get(value, 0) for pods in self._that_count(shape) if topology_key in pods.by_key
+        )
+
+    def selected(self, term: PodTerm) -> int:
+        """How many pods there are, or are planned, that a rule of the pending pods selects."""
+        return self._selected[term.selector, term.namespaces].total
+
+    def tell_apart(self, shape: Shape, one: Place, other: Place) -> bool:
+        """Whether it makes a difference to some rule on which of the two places a pod of that shape is."""
+        return any(
+            any(one.labels.get(key) != other.labels.get(key) for key in pods.by_key) for pods in self._that_count(shape)
+        )
+
+    def why_not(self, shape: Shape, place: Place) -> Reason | None:
+        """Why the pods around do not admit a pod of that shape on the place, or it does not admit them."""
+        for term in self._placed_against(shape):
+            value = place.labels.get(term.topology_key)
+            if value is not None and self._anti_affinity[term].get(value):
+                return Reason(f"a pod there keeps such pods out of its {in_words(term.topology_key)}")
+        for term in shape.apart_from:
+            counts = self._selected[term.selector, term.namespaces].by_key[term.topology_key]
+            value = place.labels.get(term.topology_key)
+            if value is not None and counts.get(value):
+                return Reason(f"a pod that it must be apart from is in the same {in_words(term.topology_key)}")
+        return (
+            self._why_not_near(shape, place)
+            or self._why_not_even(shape, place)
+            or self._why_uneven_for_planned(shape, place)
+        )
+
+    def count(self, shape: Shape, labels: Mapping[str, str], by: int) -> None:
+        """So many more bound pods of the shape are in the domains of these labels."""
+        for pods in self._that_count(shape):
+            pods.count(labels, by)
+        for term in shape.apart_from:
+            self._keep_away(term, labels, by)
+
+    def count_planned(self, shape: Shape, labels: Mapping[str, str], by: int) -> None:
+        """So many more pods of the shape are planned in the domains of these labels."""
+        self.count(shape, labels, by)
+        for one in self._spreads_of(shape):
+            value = labels.get(one.spread.topology_key)
+            if value is not None:
+                self._planned_spreads.setdefault(one, defaultdict(int))[value] += by
+
+    def expect(self, prospects: Iterable[Place]) -> None:
+        """Samples of nodes that may be bought; looked at only where a rule of the pending pods counts by a label."""
+        self.domains.expect(prospects if self._selected else ())
+
+    def _keep_away(self, term: PodTerm, labels: Mapping[str, str], by: int) -> None:
+        value = labels.get(term.topology_key)
+        if value is not None:
+            self._anti_affinity.setdefault(term, defaultdict(int))[value] += by
+
+    def _count_residents(self, residents: PodIndex, place_of: Callable[[str], Place | None]) -> None:
+        """Most selectors name one value of a label: a class of pods is asked only about those that name one of its."""
+        naming: dict[tuple[str, str, str], list[SelectedPods]] = defaultdict(list)
+        others: dict[str, list[SelectedPods]] = defaultdict(list)
+        for selected in self._selected.values():
+            named = [(one.key, value) for one in selected.selector[:1] if one.operator == "In" for value in one.values]
+            for namespace in selected.namespaces:
+                for key, value in named:
+                    naming[namespace, key, value].append(selected)
+                if not named:
+                    others[namespace].append(selected)
+        for (namespace, pairs), by_node in residents.classes.items():
+            asked = [*others.get(namespace, ())]
+            for key, value in pairs:
+                asked += naming.get((namespace, key, value), ())
+            for selected in asked:
+                if term_holds(selected.selector, dict(pairs)):
+                    for place, pods in _at_places(by_node, place_of):
+                        selected.count(place.labels, pods)
+
+    def _that_count(self, shape: Shape) -> tuple[SelectedPods, ...]:
+        """The counts in which pods of that shape are."""
+        known = self._counting.get(shape.number)
+        if known is None:
+            known = tuple(pods for pods in self._selected.values() if pods.selects(shape))
+            self._counting[shape.number] = known
+        return known
+
+    def _anti_affinity_against(self, shape: Shape) -> tuple[PodTerm, ...]:
+        """Of others, there or to come."""
+        pending = (term for term in self._pending_anti_affinity if term_selects(term, shape))
+        return (*self._placed_against(shape), *pending)
+
+    def _placed_against(self, shape: Shape) -> tuple[PodTerm, ...]:
+        """Anti-affinity of pods with a place that selects pods of this shape."""
+        known = self._against.get(shape.number)
+        if known is None or known[0] != len(self._anti_affinity):
+            terms = tuple(term for term in self._anti_affinity if term_selects(term, shape))
+            known = self._against[shape.number] = (len(self._anti_affinity), terms)
+        return known[1]
+
+    def _why_not_near(self, shape: Shape, place: Place) -> Reason | None:
+        if not shape.near_to:
+            return None
+        near = [self._selected[term.selector, term.namespaces] for term in shape.near_to]
+        is_first = not any(pods.total for pods in near) and all(pods.selects(shape) for pods in near)
+        for term, pods in zip(shape.near_to, near, strict=True):
+            if not (is_first or pods.by_key[term.topology_key].get(place.labels[term.topology_key])):
+                return Reason(f"no pod that it must be near to is in the same {in_words(term.topology_key)}")
+        return None
+
+    def _why_not_even(self, shape: Shape, place: Place) -> Reason | None:
+        for one in self._spreads_of(shape):
+            if self._is_uneven(one, place, more=one.pods.selects(shape)):
+                return Reason(f"would be spread unevenly over {in_words(one.spread.topology_key)}s")
+        return None
+
+    def _why_uneven_for_planned(self, shape: Shape, place: Place) -> Reason | None:
+        """The scheduler may come to a planned pod after this one, and would then find its spread uneven."""
+        for one in self._planned_spreads_over(shape):
+            key = one.spread.topology_key
+            if self._planned_spreads[one].get(place.labels.get(key, ""), 0) > 0 and self._is_uneven(one, place, more=1):
+                return Reason(f"a pod planned there would be spread unevenly over {in_words(key)}s")
+        return None
+
+    def _is_uneven(self, one: CountedSpread, place: Place, *, more: int) -> bool:
+        """Whether so many more of the pods that it counts are too many for the place's domain."""
+        spread = one.spread
+        counts = one.pods.by_key[spread.topology_key]
+        domains = self.domains.of(one.spreading)
+        fewest = 0
+        if len(counts) >= len(domains) and not (spread.min_domains is not None and len(domains) < spread.min_domains):
+            fewest = min([counts.get(domain, 0) for domain in domains], default=0)
+        return counts.get(place.labels[spread.topology_key], 0) + more - fewest > spread.max_skew
+
+    def _spreads_of(self, shape: Shape) -> tuple[CountedSpread, ...]:
+        known = self._spreads.get(shape.number)
+        if known is None:
+            keys = frozenset(one.topology_key for one in shape.spread)
+            known = self._spreads[shape.number] = tuple(
+                CountedSpread(
+                    one,
+                    self._selected[one.selector, frozenset({shape.namespace})],
+                    Spreading(one.topology_key, shape.affinity, keys),
+                )
+                for one in shape.spread
+            )
+        return known
+
+    def _planned_spreads_over(self, shape: Shape) -> tuple[CountedSpread, ...]:
+        """Spreads of planned pods that count pods of this shape, but for its own."""
+        known = self._spreads_over.get(shape.number)
+        if known is None or known[0] != len(self._planned_spreads):
+            others = self._planned_spreads.keys() - self._spreads_of(shape)
+            spreads = tuple(one for one in self._planned_spreads if one in others and one.pods.selects(shape))
+            known = self._spreads_over[shape.number] = (len(self._planned_spreads), spreads)
+        return known[1]
+
+
+def why_no_domain(shape: Shape, place: Place) -> Reason | None:
+    """Say which label the place lacks by which the shape's rules count: on such a node it never goes."""
+    for term in shape.near_to:
+        if term.topology_key not in place.labels:
+            return Reason(f"no pod that it must be near to is in the same {in_words(term.topology_key)}")
+    for one in shape.spread:
+        if one.topology_key not in place.labels:
+            return Reason(f"has no label {one.topology_key} to spread over")
+    return None
+
+
+def term_selects(term: PodTerm, shape: Shape) -> bool:
+    """Whether a rule between pods selects pods of that shape."""
+    return shape.namespace in term.namespaces and term_holds(term.selector, shape.labels)
+
+
+def in_words(topology_key: str) -> str:
+    """Name a domain of the key for people."""
+    return {HOSTNAME: "host", ZONE: "zone"}.get(topology_key, topology_key)
+
+
+def _at_places(by_node: Counts, place_of: Callable[[str], Place | None]) -> Iterator[tuple[Place, int]]:
+    """Of pods by node those on places."""
+    for node, pods in by_node.items():
+        place = place_of(node)
+        if place is not None:
+            yield place, pods
