@@ -71,6 +71,13 @@ def test_a_capacity_block_says_when_it_may_be_used(state: str, left: int) -> Non
     assert bool(account.told) == (left == 0)
 
 
+def test_a_reservation_that_ends_by_itself_is_no_capacity_block() -> None:
+    """An ``EndDate`` is something that an On-Demand Capacity Reservation may have, too."""
+    account = Account(StartDate=TODAY, EndDate=TOMORROW, EndDateType="limited")
+    assert account.left() == 3 * 96
+    assert account.reservations.block(ID) is None
+
+
 @pytest.mark.parametrize(("said", "blocks"), [(A_BLOCK, ()), ({"ReservationType": "default"}, (ID,))], ids=str)
 def test_what_is_not_of_the_type_that_its_entry_says_has_no_room(said: dict[str, Any], blocks: tuple[str, ...]) -> None:
     """Its launches name another market: EC2 would refuse each of them."""

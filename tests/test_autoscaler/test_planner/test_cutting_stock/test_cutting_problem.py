@@ -11,6 +11,7 @@ from autoscaler.model.labels import HOSTNAME, ZONE
 from autoscaler.model.resources import MEMORY
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
 from autoscaler.planner.cutting_stock.cutting_problem import CuttingProblem, Want, cutting_problem
+from autoscaler.solver.solution import Nodes
 from tests.builders import a_group, a_pod
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_market, own_place
 
@@ -68,6 +69,14 @@ def test_of_a_kind_there_are_as_many_as_may_be_had_or_any_number_where_that_is_e
     assert ample == [1, None, None, None]
     scarce = [kind.available for kind in problem((ZONES[0], 2), (ZONES[1], 3), free=True, maximum=4).kinds]
     assert scarce == [1, 4, 4, 4]
+
+
+def test_a_plan_to_begin_with_is_told_by_the_numbers_of_its_pods() -> None:
+    """One node each, in the order given."""
+    found = problem((ZONES[0], 2), (ZONES[1], 3))
+    (first, second), (kind,) = found.wants, found.kinds
+    told = found.nodes_of([(kind.name, {second: 2}), (kind.name, {second: 1, first: 2})])
+    assert told == [Nodes(kind.name, 1, ((1, 2),)), Nodes(kind.name, 1, ((1, 1), (0, 2)))]
 
 
 def test_room_at_hand_is_rounded_down() -> None:

@@ -136,6 +136,12 @@ def test_machines_of_the_lab_come_first_and_strays_of_ec2_with_their_kind() -> N
     assert place(replace(unmarked, provider_id="")).tier == candidate_nodes.ON_PREM_TIER
 
 
+@pytest.mark.parametrize(("labels", "hostname"), [({words.HOSTNAME: "rack-7"}, "rack-7"), ({}, "m")])
+def test_a_node_is_the_host_that_its_label_says_else_its_name(labels: dict[str, str], hostname: str) -> None:
+    """Rules between pods by host count by the label; a kubelet may be told another than the node's name."""
+    assert place(replace(an_on_prem_node("m"), labels=labels)).labels[words.HOSTNAME] == hostname
+
+
 def test_a_node_that_is_still_to_come_has_what_its_group_promises() -> None:
     """Of each resource what it has registered, else the promise; its labels too."""
     group = a_group("gpu-a10g", joined=1, labels={"team": "vision"})
