@@ -11,15 +11,9 @@ import msgspec
 from roles.engine.disruption import Disruption
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation that would do something."""
-
+class _OfRole(msgspec.Struct, frozen=True):
     resource: str
     """Role and operation, as a line of a checklist: ``containerd | Configuration``."""
-    commands: tuple[str, ...]
-    """With secrets masked."""
-    disruption: Disruption = Disruption.NONE
-    diff: str = ""
 
     @property
     def role(self) -> str:
@@ -27,18 +21,21 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return self.resource.rpartition(" | ")[0] or self.resource
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Change(_OfRole, frozen=True, kw_only=True):
+    """One operation that would do something."""
+
+    commands: tuple[str, ...]
+    """With secrets masked."""
+    disruption: Disruption = Disruption.NONE
+    diff: str = ""
+
+
+class Refusal(_OfRole, frozen=True):
     """Drift that is not mended, and why."""
 
-    resource: str
     reason: str
     setting: str = ""
     """What asks for it, where no source of packages has that: nothing is begun on such a machine."""
-
-    @property
-    def role(self) -> str:
-        """As of a change."""
-        return self.resource.rpartition(" | ")[0] or self.resource
 
 
 class HostPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,7 +55,7 @@ def _changes(plan: HostPlan, *, most: int | None) -> Iterator[str]:
         lines = (change.diff or "\n".join(command.splitlines()[0] for command in change.commands)).splitlines()
         yield from (f"      {line}" for line in lines[:most])
         if most is not None and len(lines) > most:
-            yield f"      ... {len(lines) - most} more lines"
+            yield f"      ... {_many(len(lines) - most, 'more line')}"
 
 
 def _counts(plans: tuple[HostPlan, ...], *, told: bool) -> str:

@@ -34,6 +34,15 @@ def test_the_exit_status_tells_drift_and_what_is_not_known(plans: list[HostPlan]
     assert exit_status(iter(plans)) == status
 
 
+@pytest.mark.parametrize(
+    ("resource", "role"),
+    [("containerd | Service", "containerd"), ("gpus | Driver | Package", "gpus | Driver"), ("driver", "driver")],
+)
+def test_the_role_of_drift_is_what_comes_before_the_last_bar(resource: str, role: str) -> None:
+    """Of what is changed and of what is refused."""
+    assert Change(resource=resource, commands=()).role == Refusal(resource, "held").role == role
+
+
 def test_what_is_held_holds_what_its_role_does_after_it() -> None:
     """The service is not started with a configuration that is not there; what other roles do is done."""
     plan = HostPlan(host="a", changes=(AFTER, RESTART, AFTER, HARMLESS, WITHOUT_A_ROLE, WITHOUT_A_ROLE))

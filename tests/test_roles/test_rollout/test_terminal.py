@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from roles.engine.disruption import Disruption
 from roles.engine.host_plan import Change, HostPlan, Refusal
 from roles.rollout.terminal import plan_lines
@@ -9,13 +11,13 @@ from roles.rollout.terminal import plan_lines
 DIFF = "\n".join(f"+line {number}" for number in range(60))
 
 
-def machine(name: str, changes: int) -> HostPlan:
-    """With so many changes in three roles, each of which writes a file of sixty lines."""
+def machine(name: str, changes: int, diff: str = DIFF) -> HostPlan:
+    """With so many changes in three roles, each of which writes a file (of sixty lines)."""
     wanted = tuple(
         Change(
             resource=f"{('system', 'containerd', 'kubelet')[number % 3]} | File {number}",
             commands=("write",),
-            diff=DIFF,
+            diff=diff,
             disruption=Disruption.CONTAINERD_RESTART if number % 3 == 1 else Disruption.NONE,
         )
         for number in range(changes)
@@ -45,6 +47,13 @@ def test_few_changes_are_shown_with_the_beginning_of_each_diff() -> None:
     assert lines[2] == "      +line 0"
     assert "      ... 40 more lines" in lines
     assert lines[-1].startswith("1 machine: 1 change on 1, 1 refused")
+
+
+@pytest.mark.parametrize(("lines", "more"), [(20, []), (21, ["      ... 1 more line"])])
+def test_a_diff_of_twenty_lines_is_shown_whole(lines: int, more: list[str]) -> None:
+    """What is left out is counted."""
+    shown = list(plan_lines([machine("a", 1, "\n".join(DIFF.splitlines()[:lines]))]))
+    assert [line for line in shown if line.startswith("      ")] == [f"      +line {one}" for one in range(20)] + more
 
 
 def test_everything_is_shown_where_that_is_asked_for() -> None:
