@@ -179,9 +179,8 @@ def _identities(own: _Own) -> Iterable[Statement]:
         "UpdateOpenIDConnectProviderThumbprint",
         "AddClientIDToOpenIDConnectProvider",
     ]
-    yield _allow(
-        "OwnIssuer", [f"iam:{verb}" for verb in (*changing, "UntagOpenIDConnectProvider")], issuers, own.tagged
-    )
+    yield _allow("OwnIssuer", [f"iam:{verb}" for verb in changing], issuers, own.tagged)
+    yield _allow("UntagOwnIssuer", ["iam:UntagOpenIDConnectProvider"], issuers, {**own.tagged, **own.other_tags})
     yield {
         "Sid": "LeaveTheBoundary",
         "Effect": "Deny",

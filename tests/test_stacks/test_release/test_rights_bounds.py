@@ -263,6 +263,10 @@ OWN_ROLE: Final = f"arn:aws:iam::{ACCOUNT}:role/spillway/lab/lab-x"
 OWN_USER: Final = f"arn:aws:iam::{ACCOUNT}:user/spillway/lab/lab-x"
 OWN_PARAMETER: Final = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/spillway/lab/join-token"
 OWN_INSTANCE: Final = f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/i-own"
+OWN_GROUP: Final = f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:u-u-i-d:autoScalingGroupName/lab-gpu-a"
+OWN_KEY: Final = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/11111111-2222-3333-4444-555555555555"
+OWN_ISSUER: Final = f"arn:aws:iam::{ACCOUNT}:oidc-provider/oidc.eks.{REGION}.amazonaws.com/id/OWN"
+ANOTHERS_TAG: Final = {f"aws:RequestTag/{TAG}": "lab-2"}
 BOUNDED: Final = {"iam:PermissionsBoundary": BOUNDARY}
 ADMIN: Final = "arn:aws:iam::aws:policy/AdministratorAccess"
 ESCALATIONS: Final[Mapping[str, tuple[Asked, ...]]] = {
@@ -418,6 +422,20 @@ ESCALATIONS: Final[Mapping[str, tuple[Asked, ...]]] = {
             action="ec2:CreateTags",
             resource=OWN_INSTANCE,
             context={f"aws:ResourceTag/{TAG}": "lab", f"aws:RequestTag/{TAG}": "lab-2", "aws:TagKeys": [TAG]},
+        ),
+        *(
+            Asked(
+                action=action,
+                resource=own,
+                context={f"aws:ResourceTag/{TAG}": "lab", "aws:TagKeys": [TAG], **tags},
+            )
+            for own, actions in (
+                (OWN_INSTANCE, {"ec2:DeleteTags": {}}),
+                (OWN_GROUP, {"autoscaling:CreateOrUpdateTags": ANOTHERS_TAG, "autoscaling:DeleteTags": {}}),
+                (OWN_KEY, {"kms:TagResource": ANOTHERS_TAG, "kms:UntagResource": {}}),
+                (OWN_ISSUER, {"iam:TagOpenIDConnectProvider": ANOTHERS_TAG, "iam:UntagOpenIDConnectProvider": {}}),
+            )
+            for action, tags in actions.items()
         ),
     ),
     "a service's role with rights of its own": (
