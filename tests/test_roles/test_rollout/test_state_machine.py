@@ -77,6 +77,21 @@ def test_a_running_gang_is_waited_for_and_named() -> None:
     assert steps == (Hold("a", "containerd-restart waits: ml/worker-0 is part of the running gang train"),)
 
 
+@pytest.mark.parametrize(("pods", "more"), [(3, ""), (4, "1 more"), (5, "2 more")])
+def test_three_pods_are_named_and_the_others_counted(pods: int, more: str) -> None:
+    """Of those that stay, and of those that a drain would end."""
+    stay = tuple(Resident(key=f"ml/worker-{one}", holds_gpu=True, stays="is part of a gang") for one in range(pods))
+    (step,) = next_steps([member("a", residents=stay)], Rules(), canary_passed=True)
+    assert isinstance(step, Hold)
+    named = "; ".join(f"{pod.key} is part of a gang" for pod in stay[:3])
+    assert step.because == f"containerd-restart waits: {named}" + (f"; {more}" if more else "")
+    leave = tuple(replace(pod, stays="") for pod in stay)
+    (step,) = next_steps([member("a", residents=leave)], Rules(drain=False), canary_passed=True)
+    assert isinstance(step, Hold)
+    named = ", ".join(pod.key for pod in leave[:3]) + (f" and {more}" if more else "")
+    assert f"and {named} would lose GPUs" in step.because
+
+
 def test_without_a_drain_what_disrupts_waits_and_the_rest_is_done() -> None:
     """The nightly run evicts nobody."""
     pod = Resident(key="ml/notebook", holds_gpu=True)

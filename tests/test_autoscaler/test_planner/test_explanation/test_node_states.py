@@ -200,6 +200,12 @@ def test_a_busy_node_names_its_pods_and_when_they_end() -> None:
             "it was begun with at 2026-11-21 09:00:00 UTC, and could not be emptied",
         ),
         (seen(pods=[on(**SERVICE)]), {}, Memory(draining={"other": NOW}), "other was begun with: 1 in each window of"),
+        (
+            seen(pods=[on(**SERVICE)]),
+            {"consolidation": Consolidation(nodes=1, every=timedelta(minutes=10))},
+            Memory(draining={"other": NOW - timedelta(minutes=10)}),
+            "its pods have room nowhere else",
+        ),
         (seen(pods=[on(**SERVICE)]), {}, Memory(), "its pods have room nowhere else"),
     ],
 )

@@ -62,6 +62,8 @@ def test_what_others_wait_for_is_not_counted() -> None:
     """They are bought for all the same."""
     found = asked(a_pod("own", gpus=8), pods=(running(), a_pod("other", gpus=8)))
     assert [one.nodes for one in found.bought] == [1]
+    found = asked(a_pod("own", gpus=8), pods=(a_pod("other", gpus=8),))
+    assert (found.on_nodes, [one.nodes for one in found.bought]) == ({}, [1])
 
 
 def test_a_job_that_waits_for_others_to_end_is_not_hopeless() -> None:
