@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from autoscaler.config.node_registration import TOKEN_LEDGER, token_entry
 from autoscaler.kube.client import Kube, Refused
@@ -42,6 +49,44 @@ def node(*taints: dict[str, str]) -> dict[str, Any]:
         "spec": {"taints": list(taints)},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
+
+
+def signing_request(subject: dict[x509.ObjectIdentifier, str], *names: x509.GeneralName) -> dict[str, Any]:
+    """What a kubelet would send, with these alternative names."""
+    asked = x509.Name([x509.NameAttribute(oid, value) for oid, value in subject.items()])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(asked)
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    pem = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(Encoding.PEM)
+    spec = REQUEST["spec"] | {"request": base64.b64encode(pem).decode(), "usages": ["server auth"], "groups": ["g"]}
+    return REQUEST | {"spec": spec}
+
+
+NODE = {NameOID.ORGANIZATION_NAME: "system:nodes", NameOID.COMMON_NAME: "system:node:dgx-01"}
+HERE = (x509.DNSName("dgx-01"), x509.IPAddress(ip_address("10.1.0.7")))
+
+
+@pytest.mark.parametrize(
+    ("subject", "names", "others"),
+    [
+        (NODE, (), 0),
+        (NODE, HERE, 0),
+        (NODE, (*HERE, x509.UniformResourceIdentifier("spiffe://lab/admin")), 1),
+        (NODE, (x509.RFC822Name("a@b.example"), *HERE, x509.RegisteredID(NameOID.SURNAME)), 2),
+        (NODE | {NameOID.ORGANIZATIONAL_UNIT_NAME: "masters"}, HERE, 1),
+    ],
+)
+def test_what_a_certificate_is_asked_for_is_read_whole(
+    subject: dict[x509.ObjectIdentifier, str], names: tuple[x509.GeneralName, ...], others: int
+) -> None:
+    """Whatever is neither a host's name nor its address is counted: no certificate has it."""
+    read = bootstrap.read_request(signing_request(subject, *names))
+    assert (read.common_name, read.organizations) == ("system:node:dgx-01", ("system:nodes",))
+    assert read.dns_names == ({"dgx-01"} if names else set())
+    assert read.addresses == ({"10.1.0.7"} if names else set())
+    assert read.others == others
+    assert (read.name, read.signer, read.user) == ("csr-1", SERVING, "system:node:dgx-01")
+    assert (read.usages, read.groups) == ({"server auth"}, {"g"})
 
 
 def absent(asked: Asked) -> Answer:
