@@ -163,6 +163,19 @@ def test_a_place_is_kept_while_its_group_grows_and_made_anew_where_it_promises_s
     assert anew.group is labelled
 
 
+def test_a_node_whose_group_comes_or_goes_is_made_anew() -> None:
+    """An Auto Scaling group may be read a look after its nodes, or be deleted before they are gone."""
+    cache, group = NodeCache(), a_group("cpu", joined=1)
+    with_group = a_cluster(pods=[a_pod()], nodes=nodes_of(group), groups=[group])
+    looks = [replace(with_group, pods=pod_index_of(with_group.pods), groups=groups) for groups in ((), (group,), ())]
+    for _ in range(2):
+        for look in looks:
+            (place,) = survey(look, a_policy(), {}, cache).places
+            (fresh,) = survey(look, a_policy(), {}).places
+            assert (place.group, place.standing) == (fresh.group, fresh.standing)
+            assert (place.group is group) is bool(look.groups)
+
+
 def test_another_promise_of_the_group_or_another_daemon_set_is_seen() -> None:
     """Though neither the node nor its pods have changed."""
     cache, group = NodeCache(), a_group("cpu", joined=1)
