@@ -575,6 +575,18 @@ def test_a_group_of_a_capacity_block_knows_when_it_may_be_used() -> None:
     [group] = door.door.groups()
     assert group.block == CapacityBlock(LAUNCHED, ends, 4)
     assert (group.quota, group.quota_left, door.warned) == (block, 3 * 48, [])
+    raw = raw_group(tags={words.TAG_RESERVATION: block})
+    door.groups_are(raw, named=NAME)
+    (refusal,) = door.door.grow(NAME, was=0, to=4, at=LAUNCHED).refusals
+    assert refusal.code == "ReservationCapacityExceeded"
+    assert refusal.message.endswith("vCPUs are in use, and 4 nodes would be 192 more")
+    came = [{"InstanceType": "g5.12xlarge", "AvailabilityZone": "us-east-1a", "InstanceIds": ["i-1", "i-2", "i-3"]}]
+    door.groups_are(raw, named=NAME)
+    door.autoscaling.add_response("launch_instances", {"Instances": came, "Errors": []}, launching(3, was=0))
+    assert door.door.grow(NAME, was=0, to=3, at=LAUNCHED).refusals == ()
+    door.groups_are(raw_group(desired=3, tags={words.TAG_RESERVATION: block}), named=NAME)
+    (refusal,) = door.door.grow(NAME, was=3, to=4, at=LAUNCHED).refusals
+    assert refusal.code == "ReservationCapacityExceeded"
 
 
 def test_what_a_quota_leaves_is_known_with_the_group() -> None:
