@@ -175,6 +175,7 @@ def test_a_job_is_told_what_helps_all_its_pods() -> None:
         {"path": "limits.nodes", "to": 2}
     ]
     assert changes_for("node", "team/mnist", look, decided) == ()
+    assert changes_for("node", look.pods[0].key, look, decided) == ()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
@@ -407,6 +407,21 @@ def test_an_instance_has_its_time_to_join() -> None:
     decided = decide(a_cluster(pods=a_gang(pods=1, gpus=8), groups=[a_group(desired=1, instances=(young,))]))
     assert decided.steps == ()
     assert decided.wake_at == later(minutes=10)
+
+
+@pytest.mark.parametrize(
+    ("node", "wakes"),
+    [
+        (replace(nodes_of(a_group("cpu", joined=1))[0], created=NOW, ready=False), later(minutes=15)),
+        (replace(nodes_of(a_group("cpu", joined=1))[0], created=NOW, cordoned=True), None),
+        (an_on_prem_node("dgx-01", created=NOW, ready=False), None),
+    ],
+)
+def test_a_node_that_is_not_ready_has_its_time_where_it_may_be_ended(node: Node, wakes: datetime | None) -> None:
+    """A machine of the lab's own is never given up, and a node that is ready has nothing to wait for."""
+    look = a_cluster(nodes=[node], groups=[a_group("cpu", joined=int(bool(node.provider_id)))])
+    decided = decide(look, a_policy(an_entry("cpu"), scale_down={"enabled": False}))
+    assert decided.wake_at == wakes
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,8 @@ def test_what_is_paid_for_already_counts() -> None:
     paid = a_job(tasks="xyz", paid={"y": 3.0, "z": 3.0}, usd_per_hour=3.0)
     assert decided(paid, free={"z": 0}) == {"a": 2}
     assert decided(replace(paid, minimum=3), free={"z": 0}) == {"a": 3}
+    several = replace(paid, tasks=tuple("xyzw"), paid={"y": 3.0, "z": 3.0, "w": 3.0})
+    assert decided(several, free={"z": 0}) == {"a": 2}
     assert decided(replace(paid, usd_per_hour=6.0), free={"z": 0}) == {"a": 3}
 
 
