@@ -304,6 +304,16 @@ def test_growth_waits_for_the_end_of_what_holds_its_place() -> None:
     assert told.told.left_out == {"team/a-1": "its place on own-1 is free once what ends there has ended"}
 
 
+@pytest.mark.parametrize("last", ["own-1", "own-2"])
+def test_growth_goes_where_the_sizes_have_it_and_other_pods_stay_where_the_last_plan_had_them(last: str) -> None:
+    """A task above the minimum is bound as soon as it has its place: the size that counts it knows where."""
+    role = a_role(size=2, most=2)
+    growing = a_cluster(pods=[a_task(role, 0, "own-0"), a_task(role, 1)], nodes=machines(1, 1, 1), elastic=(role,))
+    assert Decided(growing, homes={"a-1": last}).homes == {"a-1": "own-1"}
+    lone = replace(growing, pods=(a_task(role, 0, "own-0"), a_pod("lone", cpu=1, gates=(words.GATE,))))
+    assert Decided(lone, homes={"lone": last}).homes == {"lone": last}
+
+
 def test_a_claim_that_is_served_once_a_job_may_shrink_again_is_not_bought_for() -> None:
     """Where it changed a moment ago; later it shrinks at once."""
     urgent = a_pod("urgent", cpu=1, priority=9, gates=(words.GATE,))
