@@ -36,6 +36,7 @@ from typing import IO, Final, NoReturn
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from stacks.local.process.reaper import leashed
 from tests import ROOT
 from tests.mutants import Mutant, sample
 from tests.reach import Reach, copy_of_tree, cpu_seconds
@@ -379,7 +380,8 @@ def _in_a_copy(arguments: Sequence[str]) -> int:
         command = [sys.executable, "-m", "tests.mutate", *arguments]
         # No bytecode: a mutant of the second and length of the module before it would be taken for that.
         own = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(command, cwd=tree, env=own, check=False).returncode
+        # A mutant of what supervises a job may leave the job running, in a session of its own.
+        return subprocess.run(leashed(command), cwd=tree, env=own, check=False).returncode
 
 
 if __name__ == "__main__":
