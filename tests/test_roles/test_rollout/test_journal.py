@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autoscaler.model.errors import BadInput, Unavailable
+from roles.rollout import journal as journal_module
 from roles.rollout.journal import FIRST, Journal, why_broken
 
 
@@ -33,6 +36,22 @@ def test_each_line_follows_the_one_before(journal: Journal) -> None:
     assert [(entry["kind"], entry["host"], entry["number"]) for entry in found] == [("step", "a", n) for n in range(3)]
     assert why_broken(journal.path) == ""
     assert list(Journal(journal.path.with_name("none")).entries()) == []
+
+
+def test_several_may_write_at_a_time(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was cut off from its cluster may still be writing when the next begins: one line after the other."""
+    found_end = journal_module._mend
+
+    def slowly(file: Any) -> str:
+        digest = found_end(file)
+        time.sleep(0.001)  # others have their turn between the look at the end and the line
+        return digest
+
+    monkeypatch.setattr(journal_module, "_mend", slowly)
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        digests = list(pool.map(lambda number: journal.write("step", number=number), range(80)))
+    assert why_broken(journal.path) == ""
+    assert {entry["digest"] for entry in journal.entries()} == set(digests)
 
 
 def test_an_entry_is_on_disk_when_it_is_written(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:

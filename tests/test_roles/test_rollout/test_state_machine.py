@@ -17,6 +17,7 @@ from autoscaler.model.errors import BadInput, Unavailable
 from roles.engine.disruption import Disruption
 from roles.engine.host_plan import Done, identity
 from roles.operations.files import restore_kept
+from roles.rollout.journal import Journal
 from roles.rollout.lock import own_name
 from roles.rollout.model import Member, Outcome, Phase, Resident, Rules
 from roles.rollout.node_state import Seen
@@ -222,8 +223,12 @@ def test_the_banner_of_a_halt_stays_with_its_cause_until_it_is_resolved(tmp_path
     machines, nodes = fleet(3, breaks=True)
     hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
     command = "spillway nodes apply --inventory 'my lab.yaml' --limit 'dgx-*' --retry"
+    journal = Journal(tmp_path / "journal.jsonl")
     for _ in range(3):
+        known = len(list(journal.entries()))
         rolled = roll(hosts, marks, tmp_path, Rules(), dict.fromkeys(machines, ""), go_on=command)
+        again = [entry["host"] for entry in [*journal.entries()][known:] if entry["kind"] == "failed"]
+        assert "n01" in again  # near the end, where the next run looks for it
         lines = rolled.halted.split("\n")
         assert "cause: unhealthy after the change: containerd does not answer" in lines
         assert lines[-1] == f"to go on: see to n01, then {command}"
