@@ -106,6 +106,10 @@ GATED = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "
             Look([job(end="Complete"), job("mnist-mine")], [pod(0, "Running", "n")]),
             Stage("starting", "1 of 4 tasks run"),
         ),
+        *(
+            (Look([job(end=told)], [pod(0, "Running", "n")]), Stage("starting", "1 of 2 tasks run"))
+            for told in ("Suspended", "FailureTarget", "SuccessCriteriaMet")  # of a Job that has not ended yet
+        ),
         (
             Look(
                 [job(end="Failed")],

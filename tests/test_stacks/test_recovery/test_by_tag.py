@@ -64,8 +64,8 @@ class Ec2:
         return lambda **asked: self._answer(call, asked)
 
     def get_paginator(self, _call: str) -> Any:
-        """Its tags are there as long as it is."""
-        page = {"Tags": [{"ResourceId": f"{self._prefix}1"}]}
+        """Its tags are there as long as it is; something of another type has the same."""
+        page = {"Tags": [{"ResourceId": f"{self._prefix}1"}, {"ResourceId": "rtb-1"}]}
         return SimpleNamespace(paginate=lambda **_: [page])
 
     def _answer(self, call: str, asked: dict[str, Any]) -> dict[str, Any]:

@@ -174,6 +174,8 @@ def a_team(tasks: str, servers: str, **changes: object) -> ElasticJob:
 def test_f6_servers_follow_the_workers() -> None:
     """A worker more comes with what it needs of them, or not; they go with the workers that needed them."""
     assert [followed(a_team("x", "x").followers[0], a_team("x", "x"), size) for size in (1, 2, 3, 4)] == [1, 2, 2, 2]
+    alike = replace(a_team("x", "x").followers[0], maximum=4)
+    assert [followed(alike, a_team("x", "x"), size) for size in (1, 2, 3, 4)] == [1, 2, 3, 4]
     assert followed(a_team("x", "x").followers[0], replace(a_team("x", "x"), minimum=4, maximum=4), 4) == 1
     assert decided(a_team("x", "x"), free={"y": 3}) == {"a": 2, "a-ps": 2}
     assert decided(a_team("x", "x"), free={"y": 2}) == {"a": 1, "a-ps": 1}
