@@ -279,7 +279,7 @@ class Loop:
             came = dict(zip(steps, self._outcomes, strict=False))
             self._recorder.came_of(tuple(came.get(step, "not tried") for step in plan.steps))
         self._forget_answered()
-        if knows:  # before AWS has answered, nobody can say that a pod is hopeless
+        if knows:  # before AWS has answered it is not known that a pod is hopeless
             self._tell(plan, cluster)
         return plan
 

@@ -1,4 +1,4 @@
-"""Five sorts of pods in equal parts, as Karpenter's own scheduling benchmark mixes them, as a Kubernetes List.
+"""Five kinds of pods in equal parts, as Karpenter's own scheduling benchmark mixes them, as a Kubernetes List.
 
 Generic; spread over zones; spread over hosts; near to their like in one zone; away from their like on every host. The
 labels, the selectors and the requests are drawn from the sets that Karpenter's benchmark draws them from

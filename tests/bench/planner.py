@@ -1,4 +1,4 @@
-"""The planner on the openb trace, and on five sorts of pods that mind each other, over the amd64 types of a catalogue.
+"""The planner on the openb trace, and on pods with five kinds of rules, over the amd64 types of a catalogue.
 
 Time is CPU time of one process on one core. Every figure comes with the independent checker's verdict. Karpenter's and
 the rounding's figures are from the same two tables, measured once beside ours, and given for comparison.
@@ -89,7 +89,7 @@ def _diverse(catalog: Path) -> Iterator[Figure]:
         plan = plan_offline(asked, prices, zones=ZONES, deadline=timedelta(seconds=deadline), clock=time.process_time)
         took = time.process_time() - began
         wrong = faults_of_list(plan.as_json(), pods=listed["items"], catalog=read_table(catalog))
-        stem = f"{count} pods of five sorts"
+        stem = f"{count} pods with five kinds of rules"
         yield Figure(f"{stem}: CPU time", took, "s", deadline * 1.05)
         yield Figure(f"{stem}: CPU time to read their List", reading, "s")
         yield Figure(f"{stem}: Karpenter's solver", theirs, "s")

@@ -27,12 +27,12 @@ _FEW: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Stance:
-    """What a pod minds about the others on its node; pods of one stance are alike in that."""
+    """What the rules by host say of a pod and the others on its node; pods of one stance are alike in that."""
 
     repels: frozenset[Key] = frozenset()
     """Pods that it keeps off its node."""
     known_by: frozenset[Key] = frozenset()
-    """Selectors of such pods that mean it."""
+    """Selectors of such pods that select it."""
     counted: frozenset[Key] = frozenset()
     """Spreads by host that count it."""
     spread: tuple[tuple[Key, int], ...] = ()
@@ -114,7 +114,7 @@ class HostRules:
         return self._number_of[shape]
 
     def stance(self, shape: Shape) -> Stance:
-        """What such pods mind about others on their node."""
+        """What the rules by host say of such pods."""
         return self.stances[self.number(shape)]
 
     def needs(self, shape: Shape) -> tuple[int, ...]:

@@ -82,7 +82,7 @@ class Pool:
     _zones: Zones = field(init=False)
     _rules: HostRules | None = None
     _companies: dict[str, tuple[Place, Company]] = field(default_factory=dict)
-    """Nodes that were bought for pods of which some mind others, by name, with these."""
+    """By name nodes that were bought for pods of which rules by host concern some, with these pods."""
     _full: set[int] = field(default_factory=set)
     """Numbers of the shapes for which no standing place has room."""
     _is_unproven: bool = False

@@ -60,7 +60,7 @@ class _Moving:
     homes: dict[str, Place]
     snapshot: Snapshot
     _alone: dict[int, bool] = field(default_factory=dict)
-    """Number of a shape -> whether its pods mind no others."""
+    """Number of a shape -> whether no rule between pods concerns its pods."""
 
     def off_what_is_bought(self, bought: Sequence[Place]) -> set[int]:
         """Ids of the places that need not be bought.
@@ -78,7 +78,7 @@ class _Moving:
         """The places that gave pods to places behind them; no pod ever goes back.
 
         ``roomier``: the places that have more room than when all pods were last asked; no others are looked at, but
-        for pods that mind others.
+        for pods that rules between pods concern.
         """
         names = {name for shape in self.loose.values() for name, _ in shape.amounts}
         every, some = _Room(ranked, range(len(ranked)), names), _Room(ranked, roomier, names)

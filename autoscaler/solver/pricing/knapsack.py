@@ -37,14 +37,14 @@ class Bin:
         self.sizes, self.room = sizes, room
         devices = sizes[:, GPUS] > 0
         self.big, self.small = np.nonzero(held & devices)[0], np.nonzero(held & ~devices)[0]
-        self.everyone = np.concatenate([self.big, self.small])
+        self.items = np.concatenate([self.big, self.small])
         self.weights: Floats | None = None
-        self._scale = Scale(sizes[self.everyone], room)
+        self._scale = Scale(sizes[self.items], room)
         self._shelf: Shelf | None = None
 
     def ceiling(self, values: Floats) -> float:
         """No filling is worth more."""
-        self.weights = self._scale.weights(values[self.everyone])
+        self.weights = self._scale.weights(values[self.items])
         return float(self.weights @ self.room)
 
     def best(self, values: Floats, limits: Whole, *, least: float, take: int, width: int = 100) -> Fillings:
@@ -73,7 +73,7 @@ class Bin:
     def around(self, known: Whole, values: Floats, limits: Whole, *, least: float, take: int) -> Fillings:
         """Better fillings near known ones: one device pod is put for another, and the rest is filled up anew."""
         spare = self.ceiling(values) - least
-        if spare < 0 or self.weights is None or (limits[self.everyone] <= 0).all():
+        if spare < 0 or self.weights is None or (limits[self.items] <= 0).all():
             return self._none()
         small = self.small[(values[self.small] > WORTHLESS) & (limits[self.small] > 0)]
         if self._shelf is None or self._shelf.is_stale:

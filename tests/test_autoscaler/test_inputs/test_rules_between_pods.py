@@ -1,4 +1,4 @@
-"""Pods that mind each other, planned offline: the independent checker finds no fault but those made on purpose."""
+"""Pods with rules between them, planned offline: the independent checker finds no fault but those made on purpose."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def check(directory: Path, made: dict[str, Any], pods: list[dict[str, Any]]) -> 
     return faults_of_list(made, pods=pods, catalog=read_table(directory / "catalog.csv"))
 
 
-def test_the_five_sorts_of_pods_keep_their_rules(tmp_path: Path) -> None:
-    """Everyone has a place, and the checker finds nothing."""
+def test_the_five_kinds_of_pods_keep_their_rules(tmp_path: Path) -> None:
+    """Every pod has a place, and the checker finds nothing."""
     pods = diverse_pods(150)["items"]
     made = plan(tmp_path, pods)
     assert check(tmp_path, made, pods) == []
@@ -60,13 +60,13 @@ def test_the_five_sorts_of_pods_keep_their_rules(tmp_path: Path) -> None:
 
 
 def test_the_checker_goes_red_for_a_plan_that_is_broken_on_purpose(tmp_path: Path) -> None:
-    """Everyone of a sort on one node: apart, spread over hosts, spread over zones and near are all missed."""
+    """All of a kind on one node: apart, spread over hosts, spread over zones and near are all missed."""
     pods = diverse_pods(150)["items"]
     good = plan(tmp_path, pods)
-    for sort, words in ((1, ZONE), (2, HOST), (4, "must be apart")):
+    for kind, words in ((1, ZONE), (2, HOST), (4, "must be apart")):
         broken = copy.deepcopy(good)
         target = next(node["name"] for node in broken["nodes"])
-        for pod in pods[sort * 30 : sort * 30 + 30]:
+        for pod in pods[kind * 30 : kind * 30 + 30]:
             broken["placements"][pod["metadata"]["name"]] = target
         assert any(words in fault for fault in check(tmp_path, broken, pods)), words
     broken = copy.deepcopy(good)
