@@ -194,6 +194,9 @@ def test_a_job_whose_growth_is_planned_on_a_node_that_has_not_joined_does_not_gr
     group = a_group("cpu", desired=1)
     fresh = {"coming": new_place(group, "coming", dict(group.allocatable))}
     assert Decided(cluster, planned={"a-1": "coming"}, fresh=fresh, usd_per_hour=5.0).sizes == []
+    full = replace(cluster, nodes=tuple(machines(1)))
+    assert Decided(full, planned={"a-1": "coming"}, fresh=fresh, usd_per_hour=5.0).sizes == []
+    assert Decided(full, planned={"a-1": "coming"}, fresh=fresh).sizes == [("a", 2, 1)]  # it may not pay for that node
 
 
 def test_a_job_that_stays_or_was_changed_a_moment_ago_keeps_its_size() -> None:
