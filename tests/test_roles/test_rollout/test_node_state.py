@@ -214,16 +214,18 @@ def test_an_operators_retry_looks_at_what_failed_and_touches_no_other(server: Se
     server.marks().mark("a", Phase.FAILED, "failed:plan-1")
     server.node("b", **{OUTCOME: "unsettled:plan-1"})
     server.node("c", **{PHASE: "applying"})
+    server.node("d", **{PHASE: "draining", OUTCOME: "unsettled:plan-1"})
     server.sent.clear()
-    server.marks().forget_outcomes(["a", "b", "c", "no-such-node"])
+    server.marks().forget_outcomes(["a", "b", "c", "d", "no-such-node"])
     found = server.marks().look()
-    assert [(found[name].phase, found[name].outcome) for name in "abc"] == [
+    assert [(found[name].phase, found[name].outcome) for name in "abcd"] == [
         (Phase.VERIFYING, Outcome.NONE),
         (Phase.IDLE, Outcome.NONE),
         (Phase.APPLYING, Outcome.NONE),
+        (Phase.DRAINING, Outcome.NONE),
     ]
     assert found["a"].is_cordoned
-    assert [path.rpartition("/")[2] for _, path, _ in server.sent] == ["a", "b"]
+    assert [path.rpartition("/")[2] for _, path, _ in server.sent] == ["a", "b", "d"]
 
 
 @pytest.mark.parametrize(
