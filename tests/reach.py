@@ -96,8 +96,9 @@ def _first_lines(module: ast.Module) -> Iterator[ast.stmt]:
 def main(arguments: Sequence[str]) -> int:
     """The command."""
     into, *chosen = arguments
-    with tempfile.TemporaryDirectory() as folder:
-        tree, notes = Path(folder, "tree"), Path(folder, "notes")
+    # The notes are below /dev, which a sandbox of the tests shares: elsewhere it would write into a copy of its own.
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        tree, notes = Path(folder, "tree"), Path(memory, "notes")
         copy_of_tree(tree)
         sources = {path: path.read_text("utf-8") for name in DECIDE for path in modules_below(tree / name)}
         size, places = 0, {}
