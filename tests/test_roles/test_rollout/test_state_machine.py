@@ -19,7 +19,7 @@ from roles.engine.host_plan import Done, identity
 from roles.operations.files import restore_kept
 from roles.rollout.journal import Journal
 from roles.rollout.lock import own_name
-from roles.rollout.model import Member, Outcome, Phase, Resident, Rules
+from roles.rollout.model import Member, Outcome, Phase, Resident, Restored, Rules
 from roles.rollout.node_state import Seen
 from roles.rollout.ssh_hosts import _RESTORE, SshHosts, leaving, taking, what_is_left
 from roles.rollout.state_machine import (
@@ -216,6 +216,28 @@ def test_what_comes_back_after_it_was_changed_is_unsettled() -> None:
     hosts.apply = undone  # type: ignore[method-assign]  # somebody else's program
     rolled = roll(hosts, marks, None, Rules(), {"n00": ""})
     assert (rolled.unsettled, rolled.changed) == ({"n00": "thing | Version"}, [])
+
+
+@pytest.mark.parametrize(("starts_for", "looks"), [(0, 1), (2, 3), (9, 4)])
+def test_a_machine_that_was_put_back_has_its_time_to_be_well_again(starts_for: int, looks: int) -> None:
+    """Its kubelet starts anew, too. What does not come up in time is told."""
+    machines, nodes = fleet(1, breaks=True)
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    restored, put_back, broken = list[str](), hosts.restore, hosts.why_unhealthy
+
+    def restore(name: str) -> Restored:
+        restored.append(name)
+        return put_back(name)
+
+    def why_unhealthy(name: str) -> str:
+        return broken(name) or ("the kubelet starts" if 0 < len(restored) <= starts_for else "")
+
+    hosts.restore, hosts.why_unhealthy = restore, why_unhealthy  # type: ignore[method-assign]
+    told = list[str]()
+    rolled = roll(hosts, marks, None, Rules(), {"n00": ""}, told=told, health=3.0)
+    assert len(restored) == looks
+    assert any("the kubelet starts" in line for line in told) is (starts_for > 3)
+    assert rolled.halted
 
 
 def test_the_banner_of_a_halt_stays_with_its_cause_until_it_is_resolved(tmp_path: Path) -> None:

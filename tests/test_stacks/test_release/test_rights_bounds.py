@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from stacks.aws.boundary import boundary_of
+from stacks.aws.boundary import boundary_arn, boundary_of
 from stacks.control_plane.existing_members import parameters_of
 from stacks.control_plane.member_iam import member_rights
 from stacks.nodes.join import KNOW_ITSELF, fetch_bundle, read_own_token, read_token
@@ -468,6 +468,19 @@ ROLES: Final[Mapping[str, list[Document]]] = {
     ],
     "boundary": [boundary_of(cluster="lab", region=REGION, eks=False)],
 }
+
+
+def test_roles_are_made_with_the_boundary_that_the_deployer_may_give_them() -> None:
+    """With another, or with none, they are refused; in each partition of AWS it has an ARN of its own."""
+    role = f"arn:aws:iam::{ACCOUNT}:role/spillway/lab/lab-x"
+    ours = boundary_arn(account=ACCOUNT, partition="aws", cluster="lab")
+    assert ours == BOUNDARY
+    assert boundary_arn(account=ACCOUNT, partition="aws-cn", cluster="lab") == BOUNDARY.replace(
+        "arn:aws:", "arn:aws-cn:"
+    )
+    for given, allowed in ((ours, True), (boundary_arn(account=ACCOUNT, partition="aws", cluster="lab-2"), False)):
+        asked = Asked(action="iam:CreateRole", resource=role, context={"iam:PermissionsBoundary": given})
+        assert is_allowed(deployer(), asked) is allowed
 
 
 def test_no_known_way_to_more_rights_is_open_to_whoever_deploys() -> None:
