@@ -34,8 +34,6 @@ def learnt(cluster: Cluster, policy: Policy, lost: Iterable[str], known: Mapping
     quotas = [(one, refusal) for one in cluster.groups for refusal in one.refusals if refusal.code in QUOTAS]
     found = {}
     for group in cluster.groups:
-        if not (quotas or group.refusals or group.name in known or group.name in lost):
-            continue  # most groups at most looks
         if group.name in lost:
             failure: Refusal | None = Refusal(cluster.seen_at, NEVER_JOINED)
         else:

@@ -121,9 +121,8 @@ class Fleet:
 
     def ending_of(self, group: Group) -> int:
         """Nodes that are not counted in its size and are billed still: being ended, or to be ended by this plan."""
-        stirring = self.stirring.get(group.name)
-        ending = sum(one.state == "terminating" and not one.is_down for one in stirring) if stirring else 0
-        return ending + self._lost(group)
+        stirring = self.stirring.get(group.name, ())
+        return sum(one.state == "terminating" and not one.is_down for one in stirring) + self._lost(group)
 
     def _lost(self, group: Group) -> int:
         return sum(1 for owner, _ in self.lost if owner.name == group.name) if self.lost else 0
