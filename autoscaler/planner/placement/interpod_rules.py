@@ -38,8 +38,7 @@ class SelectedPods:
         """Whether pods of the shape are among them."""
         known = self._selects.get(shape.number)
         if known is None:
-            known = shape.namespace in self.namespaces and term_holds(self.selector, shape.labels)
-            self._selects[shape.number] = known
+            known = self._selects[shape.number] = _selects(self.selector, self.namespaces, shape)
         return known
 
     def count(self, labels: Mapping[str, str], by: int) -> None:
@@ -72,7 +71,7 @@ class InterPodRules:
     ) -> None:
         """``place_of``: the place of that name; ``places``: all that a spread may count, closed ones too."""
         self.domains = EligibleDomains(places)
-        self._rules_for: dict[int, tuple[int, frozenset[str]]] = {}
+        self._keys_counting: dict[int, tuple[int, frozenset[str]]] = {}
         self._against: dict[int, tuple[int, tuple[PodTerm, ...]]] = {}
         self._counting: dict[int, tuple[SelectedPods, ...]] = {}
         self._anti_affinity: dict[PodTerm, dict[str, int]] = {}
@@ -132,12 +131,12 @@ class InterPodRules:
         """Whether a rule, its own or another pod's, counts pods of that shape by the key."""
         if self.is_empty:
             return False
-        known = self._rules_for.get(shape.number)
+        known = self._keys_counting.get(shape.number)
         if known is None or known[0] != len(self._anti_affinity):
             terms = (*shape.apart_from, *shape.near_to, *self._anti_affinity_against(shape))
             keys = {term.topology_key for term in terms} | {one.topology_key for one in shape.spread}
             keys = keys.union(*(pods.by_key for pods in self._that_count(shape)))
-            known = self._rules_for[shape.number] = len(self._anti_affinity), frozenset(keys)
+            known = self._keys_counting[shape.number] = len(self._anti_affinity), frozenset(keys)
         return topology_key in known[1]
 
     def counted_with(self, shape: Shape, topology_key: str, value: str) -> int:
@@ -161,12 +160,12 @@ class InterPodRules:
         for term in self._placed_against(shape):
             value = place.labels.get(term.topology_key)
             if value is not None and self._anti_affinity[term].get(value):
-                return Reason(f"a pod there keeps such pods out of its {in_words(term.topology_key)}")
+                return Reason(f"a pod there keeps such pods out of its {_in_words(term.topology_key)}")
         for term in shape.apart_from:
             counts = self._selected[term.selector, term.namespaces].by_key[term.topology_key]
             value = place.labels.get(term.topology_key)
             if value is not None and counts.get(value):
-                return Reason(f"a pod that it must be apart from is in the same {in_words(term.topology_key)}")
+                return Reason(f"a pod that it must be apart from is in the same {_in_words(term.topology_key)}")
         return (
             self._why_not_near(shape, place)
             or self._why_not_even(shape, place)
@@ -245,13 +244,13 @@ class InterPodRules:
         is_first = not any(pods.total for pods in near) and all(pods.selects(shape) for pods in near)
         for term, pods in zip(shape.near_to, near, strict=True):
             if not (is_first or pods.by_key[term.topology_key].get(place.labels[term.topology_key])):
-                return Reason(f"no pod that it must be near to is in the same {in_words(term.topology_key)}")
+                return _no_pod_near(term)
         return None
 
     def _why_not_even(self, shape: Shape, place: Place) -> Reason | None:
         for one in self._spreads_of(shape):
             if self._is_uneven(one, place, more=one.pods.selects(shape)):
-                return Reason(f"would be spread unevenly over {in_words(one.spread.topology_key)}s")
+                return Reason(f"would be spread unevenly over {_in_words(one.spread.topology_key)}s")
         return None
 
     def _why_uneven_for_planned(self, shape: Shape, place: Place) -> Reason | None:
@@ -259,7 +258,7 @@ class InterPodRules:
         for one in self._planned_spreads_over(shape):
             key = one.spread.topology_key
             if self._planned_spreads[one].get(place.labels.get(key, ""), 0) > 0 and self._is_uneven(one, place, more=1):
-                return Reason(f"a pod planned there would be spread unevenly over {in_words(key)}s")
+                return Reason(f"a pod planned there would be spread unevenly over {_in_words(key)}s")
         return None
 
     def _is_uneven(self, one: CountedSpread, place: Place, *, more: int) -> bool:
@@ -300,7 +299,7 @@ def why_no_domain(shape: Shape, place: Place) -> Reason | None:
     """Say which label the place lacks by which the shape's rules count: on such a node it never goes."""
     for term in shape.near_to:
         if term.topology_key not in place.labels:
-            return Reason(f"no pod that it must be near to is in the same {in_words(term.topology_key)}")
+            return _no_pod_near(term)
     for one in shape.spread:
         if one.topology_key not in place.labels:
             return Reason(f"has no label {one.topology_key} to spread over")
@@ -309,12 +308,20 @@ def why_no_domain(shape: Shape, place: Place) -> Reason | None:
 
 def term_selects(term: PodTerm, shape: Shape) -> bool:
     """Whether a rule between pods selects pods of that shape."""
-    return shape.namespace in term.namespaces and term_holds(term.selector, shape.labels)
+    return _selects(term.selector, term.namespaces, shape)
 
 
-def in_words(topology_key: str) -> str:
+def _selects(selector: Term, namespaces: frozenset[str], shape: Shape) -> bool:
+    return shape.namespace in namespaces and term_holds(selector, shape.labels)
+
+
+def _in_words(topology_key: str) -> str:
     """Name a domain of the key for people."""
     return {HOSTNAME: "host", ZONE: "zone"}.get(topology_key, topology_key)
+
+
+def _no_pod_near(term: PodTerm) -> Reason:
+    return Reason(f"no pod that it must be near to is in the same {_in_words(term.topology_key)}")
 
 
 def _at_places(by_node: Counts, place_of: Callable[[str], Place | None]) -> Iterator[tuple[Place, int]]:
