@@ -6,6 +6,7 @@ import copy
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,17 @@ def _spread(key: str, skew: int) -> dict[str, Any]:
     return {"topologySpreadConstraints": [one]}
 
 
+def _limited(directory: Path, zones: Sequence[str], *, nodes: int, **most: int) -> Path:
+    """A policy of so many nodes, and of so many of each kind."""
+    groups = "".join(
+        f"  - {{name: {kind}, instance_type: c.{kind}, zones: [{', '.join(zones)}], max: {many}}}\n"
+        for kind, many in most.items()
+    )
+    policy = directory / "policy.yaml"
+    policy.write_text(f"cluster: c\nlimits: {{nodes: {nodes}}}\ngroups:\n{groups}", encoding="utf-8")
+    return policy
+
+
 RULES: list[dict[str, Any]] = [
     {},
     _required("podAntiAffinity", HOST),
@@ -123,12 +135,9 @@ def test_rules_are_kept_within_limits_too(tmp_path_factory: pytest.TempPathFacto
     zones = list(ZONES[: data.draw(st.integers(2, 3))])
     nodes = data.draw(st.integers(1, 12))
     directory = tmp_path_factory.mktemp("rules")
-    groups = "".join(
-        f"  - {{name: {kind}, instance_type: c.{kind}, zones: [{', '.join(zones)}], max: {most}}}\n"
-        for kind, most in (("small", data.draw(st.integers(1, 20))), ("large", data.draw(st.integers(1, 20))))
+    policy = _limited(
+        directory, zones, nodes=nodes, small=data.draw(st.integers(1, 20)), large=data.draw(st.integers(1, 20))
     )
-    policy = directory / "policy.yaml"
-    policy.write_text(f"cluster: c\nlimits: {{nodes: {nodes}}}\ngroups:\n{groups}", encoding="utf-8")
     made = plan(directory, pods, policy=policy)
     assert check(directory, made, pods) == []
     assert len(made["nodes"]) <= nodes
@@ -139,22 +148,14 @@ def test_no_pod_joins_a_planned_one_whose_spread_it_would_break(tmp_path: Path) 
     """Found by the property above: the scheduler may come to the even pod last, and others fit beside it before."""
     pods = [_pod(f"port-{number}", port=80) for number in range(3)]
     pods += [_pod("even"), _pod("plain"), _pod("wide-even"), _pod("wide-alone")]
-    for pod, rule in zip(
-        pods[3:], (_spread(HOST, 1), {}, _spread(HOST, 1), _required("podAntiAffinity", HOST)), strict=True
-    ):
-        pod["spec"] |= rule
+    for pod in (pods[3], pods[5]):
+        pod["spec"] |= _spread(HOST, 1)
+    pods[6]["spec"] |= _required("podAntiAffinity", HOST)
     for pod in pods:
         pod["metadata"]["labels"] = {"app": "web"}
     for pod in pods[5:]:
         pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "5"
-    policy = tmp_path / "policy.yaml"
-    zones = ", ".join(ZONES[:2])
-    groups = "".join(
-        f"  - {{name: {kind}, instance_type: c.{kind}, zones: [{zones}], max: {most}}}\n"
-        for kind, most in (("small", 2), ("large", 10))
-    )
-    policy.write_text(f"cluster: c\nlimits: {{nodes: 5}}\ngroups:\n{groups}", encoding="utf-8")
-    made = plan(tmp_path, pods, policy=policy)
+    made = plan(tmp_path, pods, policy=_limited(tmp_path, ZONES[:2], nodes=5, small=2, large=10))
     assert check(tmp_path, made, pods) == []
     assert made["placements"].keys() >= {"even", "plain", "wide-even"}
 

@@ -67,9 +67,9 @@ class Decided:
         fleet = survey(cluster, policy, {})
         self.gangs = gangs_of(cluster.pods)
         roles = roles_of(cluster)
-        newcomers = [*(pod for gang in self.gangs for pod in gang.waiting), *(role.task for role in roles)]
+        pending = [*(pod for gang in self.gangs for pod in gang.waiting), *(role.task for role in roles)]
         places = [*fleet.places, *(fresh or {}).values()]
-        snapshot = Snapshot(places, residents=cluster.pods, pending=newcomers)
+        snapshot = Snapshot(places, residents=cluster.pods, pending=pending)
         market = Market(snapshot, offerings(cluster, policy, fleet), Ceilings())
         by_key = {pod.key: pod for pod in cluster.pods}
 
