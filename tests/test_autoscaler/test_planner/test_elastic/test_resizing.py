@@ -14,8 +14,9 @@ from autoscaler.model.actions import Resize
 from autoscaler.model.cluster import Cluster, GangRef, Node, Pod
 from autoscaler.model.constraints import Requirement, Toleration
 from autoscaler.model.jobs import ElasticRole
-from autoscaler.planner.demand.gangs import Gang, gangs_of
+from autoscaler.planner.demand.gangs import Gang, gangs_of, pinned_to
 from autoscaler.planner.elastic.resizing import Resizing, in_turn, resize, roles_of
+from autoscaler.planner.pinned_pods import settle
 from autoscaler.planner.placement.available_offerings import offerings
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot
@@ -69,7 +70,9 @@ class Decided:
         roles = roles_of(cluster)
         pending = [*(pod for gang in self.gangs for pod in gang.waiting), *(role.task for role in roles)]
         places = [*fleet.places, *(fresh or {}).values()]
-        snapshot = Snapshot(places, residents=cluster.pods, pending=pending)
+        pinned = [pod for pod in cluster.pods if pinned_to(pod)]
+        snapshot = Snapshot(places, residents=cluster.pods, pending=[*pending, *pinned])
+        settle(pinned, snapshot, fleet, at_home=())
         market = Market(snapshot, offerings(cluster, policy, fleet), Ceilings())
         by_key = {pod.key: pod for pod in cluster.pods}
 
@@ -291,6 +294,27 @@ def test_a_gang_of_which_tasks_of_the_least_wait_does_not_only_grow() -> None:
     role = a_role(size=2, least=2)
     told = Decided(a_cluster(pods=[a_task(role, 0, "own-0"), a_task(role, 1)], nodes=machines(4), elastic=(role,)))
     assert (told.told.growing, told.told.unbought) == (frozenset(), {})
+
+
+def test_a_task_of_the_least_that_waits_takes_room_once() -> None:
+    """As a pod that waits, and not as a task of its job as well: another job grows into the rest."""
+    started, other = a_role("a", size=2, least=2, most=2), a_role("b", size=1, least=1, most=3)
+    pods = [a_task(started, 0, "own-0"), a_task(started, 1), a_task(other, 0, "own-0")]
+    told = Decided(a_cluster(pods=pods, nodes=machines(4), elastic=(started, other)))
+    assert told.sizes == [("b", 1, 2)]
+    started = replace(started, created=later(minutes=-2))
+    lacks = [pods[0], pods[2]]
+    assert Decided(a_cluster(pods=lacks, nodes=machines(4), elastic=(started, other))).sizes == [("b", 1, 3)]
+
+
+def test_a_task_that_was_let_go_to_a_machine_makes_room_there_when_it_ends() -> None:
+    """Though nothing has bound it yet."""
+    role = a_role(size=2, least=1, most=2)
+    here = ((Requirement(words.HOSTNAME, "In", ("own-1",)),),)
+    urgent = a_pod("urgent", cpu=1, priority=9, gates=(words.GATE,))
+    pods = [a_task(role, 0, "own-0"), a_task(role, 1, gates=(), admitted_to="own-1", affinity=here), urgent]
+    told = Decided(a_cluster(pods=pods, nodes=machines(1, 1), elastic=(role,)))
+    assert (told.sizes, told.homes) == ([("a", 2, 1)], {"urgent": "own-1"})
 
 
 def test_growth_waits_for_the_end_of_what_holds_its_place() -> None:

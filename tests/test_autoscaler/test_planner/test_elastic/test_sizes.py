@@ -110,6 +110,12 @@ def test_jobs_are_evened_out_where_one_has_a_quarter_more_than_another_at_least(
         assert tuple(decided(large, small, free={"x": 0}).values()) == evened
 
 
+def test_each_task_that_evens_out_comes_of_the_job_that_has_most_then() -> None:
+    """Not of the one that has begun to shrink: three jobs end with as many tasks each."""
+    rich = [a_job(name, tasks="x" * 8) for name in "ab"]
+    assert decided(*rich, a_job("poor", tasks="xx"), free={"x": 0}) == {"a": 6, "b": 6, "poor": 6}
+
+
 def test_own_machines_come_before_those_that_cost_money() -> None:
     """A node is bought only for what has no room on those that are there, and only for money that is allowed."""
     group = a_group("cpu", usd_per_hour=3.0, allocatable=Resources({"cpu": 2000, PODS: 110}))
