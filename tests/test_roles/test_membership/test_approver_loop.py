@@ -7,15 +7,18 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from autoscaler.kube.client import Kube
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.model.labels import APPROVER
 from roles.membership import approver_loop
 from roles.membership.approver import Round
 from roles.membership.approver_loop import EVERY, LONGEST_WAIT, Teller, approve, rounds
 from roles.membership.bootstrap import Verdict
+from tests.test_autoscaler.fake_api import Answer, fake_api
 
 
 class Over(threading.Event):
@@ -153,6 +156,17 @@ def test_one_round_asks_for_no_lease(parties: dict[str, object], capsys: pytest.
     assert approved(once=True) == 0
     assert parties == {}
     assert capsys.readouterr().out.endswith("Z i-1 may join lab\n")
+
+
+def test_a_service_may_come_up_before_its_api_server(tmp_path: Path) -> None:
+    """It asks in its first round. A single round is asked for by somebody who waits for its answer."""
+    with fake_api() as api:
+        api.answer = lambda _asked: Answer(body={})
+        kubeconfig = api.kubeconfig(tmp_path)
+        assert isinstance(approver_loop._connected(kubeconfig, patient=False), Kube)  # noqa: SLF001 - has no other caller
+    assert isinstance(approver_loop._connected(kubeconfig, patient=True), Kube)  # noqa: SLF001
+    with pytest.raises(Unavailable):
+        approver_loop._connected(kubeconfig, patient=False)  # noqa: SLF001
 
 
 @pytest.mark.parametrize("fails", [False, True])
