@@ -143,7 +143,9 @@ def _yaml(text: str, source: str) -> list[Any]:
     except (yaml.YAMLError, ValueError) as error:  # the latter: a time or a number that is none
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark else source
-        raise BadInput(f"{where}: this is neither YAML nor JSON: {getattr(error, 'problem', None) or error}") from None
+        why = getattr(error, "problem", None) or error
+        render = "; a template is rendered first: helm template CHART" if "{{" in text else ""
+        raise BadInput(f"{where}: this is neither YAML nor JSON: {why}{render}") from None
 
 
 def _unlisted(documents: Iterable[Any]) -> Iterable[Any]:

@@ -82,5 +82,11 @@ def test_a_file_of_something_else_is_told_by_its_fields() -> None:
 
 def test_text_that_is_neither_is_refused_with_its_line() -> None:
     """As YAML has it."""
-    with pytest.raises(BadInput, match=r"f:2: this is neither YAML nor JSON"):
+    with pytest.raises(BadInput, match=r"^f:2: this is neither YAML nor JSON: mapping values are not allowed [^;]*$"):
         list(objects_in("a: 1\n  b: [", "f"))
+
+
+def test_a_template_that_helm_has_not_rendered_is_called_one() -> None:
+    """What YAML says of its braces helps nobody."""
+    with pytest.raises(BadInput, match=r"^f:1: .+; a template is rendered first: helm template CHART$"):
+        list(objects_in("kind: {{ .Values.kind }}\n", "f"))
