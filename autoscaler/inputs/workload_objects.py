@@ -310,7 +310,7 @@ def unwrapped(one: Written) -> Iterator[Written]:
     """
     raw: Any = one.plain() if one.kind in ("CronJob", "RayCronJob", "AppWrapper") else {}
     spec = raw.get("spec") or {} if isinstance(raw, dict) else {}
-    if (one.api_group, one.kind) == ("batch", "CronJob"):
+    if one.kind == "CronJob" and one.api_group in ("batch", "batch.volcano.sh"):
         job = {"metadata": raw.get("metadata"), "spec": (spec.get("jobTemplate") or {}).get("spec")}
         yield Written(one.source, "Job", one.api_version, job)
     elif (one.api_group, one.kind) == ("ray.io", "RayCronJob"):

@@ -58,6 +58,7 @@ def kubeflow(field: str, **roles: int) -> dict[str, Any]:
 
 
 JOB = {"parallelism": 3, "completions": 3, "completionMode": "Indexed", "template": template()}
+VOLCANO = {"minAvailable": 2, "tasks": [{"name": "w", "replicas": 3, "template": template()}]}
 RAY = {
     "headGroupSpec": {"template": template()},
     "workerGroupSpecs": [
@@ -106,14 +107,8 @@ RAY = {
         (manifest("RayJob", "ray.io/v1", {"rayClusterSpec": RAY}), {"-": 8}),
         (manifest("RayCronJob", "ray.io/v1", {"schedule": "@daily", "jobTemplate": {"rayClusterSpec": RAY}}), {"-": 8}),
         (manifest("RayService", "ray.io/v1", {"rayClusterConfig": RAY}), {"-": 7}),
-        (
-            manifest(
-                "Job",
-                "batch.volcano.sh/v1alpha1",
-                {"minAvailable": 2, "tasks": [{"name": "w", "replicas": 3, "template": template()}]},
-            ),
-            {"x": 3},
-        ),
+        (manifest("Job", "batch.volcano.sh/v1alpha1", VOLCANO), {"x": 3}),
+        (manifest("CronJob", "batch.volcano.sh/v1alpha1", {"jobTemplate": {"spec": VOLCANO}}), {"x": 3}),
         (
             manifest(
                 "AppWrapper",
@@ -136,8 +131,7 @@ def test_a_workload_object_becomes_its_pods_with_their_gangs(written: dict[str, 
 
 def test_a_gang_of_volcano_keeps_its_minimum() -> None:
     """``minAvailable`` pods are enough."""
-    spec = {"minAvailable": 2, "tasks": [{"name": "w", "replicas": 3, "template": template()}]}
-    found = asked(manifest("Job", "batch.volcano.sh/v1alpha1", spec))
+    found = asked(manifest("Job", "batch.volcano.sh/v1alpha1", VOLCANO))
     assert {pod.gang.minimum for pod in found.pods if pod.gang} == {2}
 
 

@@ -163,10 +163,10 @@ def test_a_service_may_come_up_before_its_api_server(tmp_path: Path) -> None:
     with fake_api() as api:
         api.answer = lambda _asked: Answer(body={})
         kubeconfig = api.kubeconfig(tmp_path)
-        assert isinstance(approver_loop._connected(kubeconfig, patient=False), Kube)  # noqa: SLF001 - has no other caller
-    assert isinstance(approver_loop._connected(kubeconfig, patient=True), Kube)  # noqa: SLF001
+        assert isinstance(approver_loop._connected(kubeconfig, patient=False), Kube)
+    assert isinstance(approver_loop._connected(kubeconfig, patient=True), Kube)
     with pytest.raises(Unavailable):
-        approver_loop._connected(kubeconfig, patient=False)  # noqa: SLF001
+        approver_loop._connected(kubeconfig, patient=False)
 
 
 @pytest.mark.parametrize("fails", [False, True])
