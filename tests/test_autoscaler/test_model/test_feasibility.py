@@ -151,7 +151,7 @@ def test_every_resource_counts(resource: str) -> None:
     assert why_not(pod, nodes=[zoned("n1", "a")]) == [f"not enough {resource}"]
 
 
-def test_a_full_node_does_not_mind_a_pod_that_asks_for_nothing_of_what_is_short() -> None:
+def test_a_full_node_has_room_for_a_pod_that_asks_for_nothing_of_what_is_short() -> None:
     """Over-commitment of one resource is no reason against a pod that does not ask for it."""
     node = an_on_prem_node("n1", gpus=0, cpu=2)
     resident = a_pod("greedy", cpu=3, node="n1")
@@ -179,8 +179,8 @@ def test_pods_keep_apart_by_host_and_by_zone() -> None:
     assert [bool(word) for word in why_not(by_zone, nodes=nodes, residents=(resident,))] == [True, True, False]
 
 
-def test_a_resident_keeps_newcomers_away_too() -> None:
-    """Anti-affinity holds in both directions, though the newcomer has no rule of its own."""
+def test_anti_affinity_of_a_pod_that_runs_keeps_others_away() -> None:
+    """Anti-affinity holds in both directions, though the other has no rule of its own."""
     resident = a_pod("db", node="n1", labels={"app": "db"}, apart_from=(PodTerm(words.ZONE, WEB, ANY),))
     nodes = [zoned("n1", "a"), zoned("n2", "a"), zoned("n3", "b")]
     web, other = a_pod("web", labels={"app": "web"}), a_pod("other", labels={"app": "other"})

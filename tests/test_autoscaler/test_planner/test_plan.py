@@ -98,7 +98,7 @@ def test_a_new_look_at_a_later_time_keeps_the_plan() -> None:
 
 
 class _Always(random.Random):
-    """Chance that never minds: every node joins at once."""
+    """Chance that never strikes: every node joins at once."""
 
     def random(self) -> float:
         return 0.5

@@ -18,15 +18,15 @@ WEB = (Requirement("app", "In", ("web",)),)
 SSH = ("TCP", 22)
 
 
-def admits(company: Sequence[Stance], newcomer: Stance) -> bool:
-    """What each pod there and the newcomer mind, asked one by one."""
-    whole = [*company, newcomer]
+def admits(company: Sequence[Stance], joining: Stance) -> bool:
+    """The rules of each pod there and of the one that joins, asked one by one."""
+    whole = [*company, joining]
     together = {key: sum(key in one.counted for one in whole) for key in range(4)}
     return (
-        not any(one.known_by & newcomer.repels or one.repels & newcomer.known_by for one in company)
-        and not any(one.ports & newcomer.ports for one in company)
-        and all(together[key] <= most for key, most in newcomer.spread)
-        and all(together[key] <= most for one in company for key, most in one.spread if key in newcomer.counted)
+        not any(one.known_by & joining.repels or one.repels & joining.known_by for one in company)
+        and not any(one.ports & joining.ports for one in company)
+        and all(together[key] <= most for key, most in joining.spread)
+        and all(together[key] <= most for one in company for key, most in one.spread if key in joining.counted)
     )
 
 
@@ -37,19 +37,19 @@ def a_stance(dice: Random) -> Stance:
     return Stance(*keys, spread, frozenset(port for port in (SSH, ("UDP", 53)) if dice.random() < 0.15))
 
 
-def test_a_pod_joins_where_neither_it_nor_anybody_there_minds() -> None:
-    """Thousands of newcomers, to companies of up to a dozen."""
+def test_a_pod_joins_where_no_rule_of_it_or_of_a_pod_there_forbids_it() -> None:
+    """Thousands of pods, on nodes of up to a dozen."""
     dice = Random(5)  # noqa: S311 - the same pods every time
     answers = set()
     for _ in range(300):
         company, there = Company(), list[Stance]()
-        for newcomer in (a_stance(dice) for _ in range(12)):
-            answer = company.admits(newcomer)
-            assert answer is admits(there, newcomer), (there, newcomer)
+        for joining in (a_stance(dice) for _ in range(12)):
+            answer = company.admits(joining)
+            assert answer is admits(there, joining), (there, joining)
             answers.add((answer, len(there)))
             if answer:
-                company.join(newcomer)
-                there.append(newcomer)
+                company.join(joining)
+                there.append(joining)
     assert {(True, 4), (False, 4)} <= answers
 
 
@@ -66,8 +66,8 @@ def apart(key: str = HOSTNAME, *namespaces: str) -> tuple[PodTerm, ...]:
     return (PodTerm(key, WEB, frozenset(namespaces or ("team",))),)
 
 
-def test_pods_that_none_minds_are_free() -> None:
-    """What is by zone is none of a host's business."""
+def test_pods_that_no_rule_by_host_concerns_are_free() -> None:
+    """Rules by zone do not count here."""
     spread = (Spread(ZONE, 1, WEB),)
     rules, stances = shaped(a_pod(labels={"app": "web"}), a_pod(apart_from=apart(ZONE)), a_pod(spread=spread))
     assert [one is FREE for one in stances] == [True, True, True]

@@ -45,7 +45,7 @@ def test_the_spread_that_most_pods_have_goes_first() -> None:
     assert (nodes, left) == ([[0, 2]], [1, 3, 4])  # a row of which all have one spread has no choice
 
 
-def test_what_keeps_others_away_is_seated_before_those_that_none_minds() -> None:
+def test_what_keeps_others_away_is_seated_before_those_that_no_rule_concerns() -> None:
     """Of these there are more, and each node has room for one of either."""
     nodes, _, left = seat([[(0, 2)]] * 2, [list(range(6))], stances=STANCES, number=[0, 0, 0, 0, 4, 4])
     assert (nodes, left) == ([[4, 0], [5, 1]], [2, 3])

@@ -169,7 +169,7 @@ class Story:
         return [place for place in self.places if allowed(pod, place, where, [*self.places, *self.closed])]
 
     def check(self) -> None:
-        """Which places suit each newcomer, and which is found."""
+        """Which places suit each pending pod, and which is found."""
         for pod in self.pending:
             shape, may = self.snapshot.shape(pod), self.may(pod, self.where)
             said = [place for place in self.places if self.snapshot.why_not(shape, place) is None]
@@ -324,7 +324,7 @@ def test_by_which_labels_pods_are_counted(
 
 
 def test_a_rule_of_a_pod_that_is_there_counts_by_its_label() -> None:
-    """Also where no newcomer has one; and one of another namespace means no pod."""
+    """Also where no pending pod has one; and one of another namespace means no pod."""
     there = a_pod("there", node="n0", phase="Running", **keeps_off(ZONE))
     snapshot, (web, plain) = a_snapshot(a_pod("web", **IS_WEB), a_pod(), residents=[there])
     assert (snapshot.rules.count_by(ZONE), snapshot.rules.count_by(HOSTNAME)) == (True, False)
