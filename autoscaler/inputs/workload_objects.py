@@ -17,6 +17,7 @@ from autoscaler.inputs.kube_lists import Written, object_of
 from autoscaler.kube.schema.constraints import own_claims
 from autoscaler.kube.schema.convert import pod_from
 from autoscaler.kube.schema.core import JobStatus, Json, Meta, OwnerReference, PodJson, PodSpec, Template
+from autoscaler.kube.schema.gang_kinds import JobPods
 from autoscaler.kube.schema.storage import ClaimJson
 from autoscaler.model.cluster import Pod
 
@@ -55,19 +56,16 @@ class _Replicated(Json, frozen=True):
         yield Replicas(self.metadata.name, spec.replicas, spec.template, claims=spec.volume_claim_templates)
 
 
-class _JobSpec(Json, frozen=True):
+class _JobSpec(JobPods, frozen=True):
     """batchv1.JobSpec."""
 
-    parallelism: int = 1
-    completions: int | None = None
     completion_mode: str = ""
     template: Template = Template()
 
-    def at_once(self, name: str) -> Replicas:
+    def replicas(self, name: str) -> Replicas:
         """The pods that run at the same time."""
-        count = self.parallelism if self.completions is None else min(self.parallelism, self.completions)
         index = {"batch.kubernetes.io/job-completion-index": "0"} if self.completion_mode == "Indexed" else {}
-        return Replicas(name, count, self.template, labels=index)
+        return Replicas(name, self.at_once, self.template, labels=index)
 
 
 class _Job(Json, frozen=True):
@@ -79,7 +77,7 @@ class _Job(Json, frozen=True):
 
     def pods(self) -> Iterator[Replicas]:
         ended = any(one.type in ("Complete", "Failed") and one.status == "True" for one in self.status.conditions)
-        found = self.spec.at_once(self.metadata.name)
+        found = self.spec.replicas(self.metadata.name)
         yield replace(found, count=0) if ended else found
 
 
@@ -106,7 +104,7 @@ class _JobSet(Json, frozen=True):
     def pods(self) -> Iterator[Replicas]:
         mark = {"jobset.sigs.k8s.io/jobset-name": self.metadata.name}
         for job in self.spec.replicated_jobs:
-            one = job.template.spec.at_once(f"{self.metadata.name}-{job.name}")
+            one = job.template.spec.replicas(f"{self.metadata.name}-{job.name}")
             yield replace(one, count=one.count * job.replicas, labels={**one.labels, **mark})
 
 

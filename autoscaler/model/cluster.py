@@ -54,6 +54,8 @@ class GangSize:
     minimum: int | None = None
     one_by_one: bool = False
     """Its pods are no gang: each is placed by itself."""
+    stages: tuple[int, ...] = ()
+    """Where pods are created once others run or have ended: how many there are with those of each stage, all in all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def _why_held(gang: Gang, cluster: Cluster, claims: Claims) -> str:
     if gang.unknown_size_source:
         return f"gang {gang.name} is held until {gang.unknown_size_source}, which says its size, is there"
     if gang.missing:
-        return f"gang {gang.name} is not complete: {gang.arrived} of {gang.enough} pods have been created"
+        return f"gang {gang.name} is not complete: {gang.arrived} of {gang.due} pods have been created"
     return ""
 
 

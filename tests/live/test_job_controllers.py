@@ -151,6 +151,27 @@ def test_rendered_jobs_are_bought_for_as_wholes_and_their_servers_end_with_their
         until(lambda: not pods(plane, dialect, job), told=lambda: "its pods stay")  # noqa: B023
 
 
+def test_pods_that_come_once_others_run_are_planned_when_they_come(
+    plane: Plane, dialect: Dialect, aws: Aws, brain: Autoscaler
+) -> None:
+    """The workers depend on the server: there are none before it is ready, and it does not wait for them.
+
+    Its node has room for one of them.
+    """
+    if dialect.target != "jobset":
+        pytest.skip("the training operator makes all pods of a job at once")
+    document = foreign(rendered(dialect, "in-turn"))
+    server, worker = sorted(document["spec"]["replicatedJobs"], key=lambda job: str(job["name"]))
+    worker["dependsOn"] = [{"name": server["name"], "status": "Ready"}]
+    document["spec"]["replicatedJobs"] = [server, worker]
+    plane.kube.send("POST", dialect.path, document)
+    seen = partial(pods, plane, dialect, "in-turn")
+    until(partial(is_done, plane, dialect, "in-turn"), told=lambda: (brain.texts(), json.dumps(seen())[:4000]))
+    assert [one["parameters"]["RequestedCapacity"] for one in aws.asked()] == ["1", "1"]
+    plane.kube.send("DELETE", f"{dialect.path}/in-turn")
+    until(lambda: not seen(), told=lambda: "its pods stay")
+
+
 def test_the_controller_refuses_what_is_wrong_as_it_would_in_a_cluster(plane: Plane, dialect: Dialect) -> None:
     """Its webhook is asked."""
     document = rendered(dialect)

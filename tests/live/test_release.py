@@ -232,7 +232,10 @@ FROM_A_QUESTION = {
 }
 """Nobody watches them before a pod asks."""
 OWN_QUESTIONS = {("authorization.k8s.io", "selfsubjectaccessreviews", "create")}
-OF_OTHERS = ("scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh", "jobset.x-k8s.io", "kubeflow.org")
+OF_OTHERS = (
+    *("scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"),
+    *("jobset.x-k8s.io", "leaderworkerset.x-k8s.io", "kubeflow.org"),
+)
 NOT_SERVED = {use for use in granted() if use[0] in OF_OTHERS}
 """Gangs of schedulers and operators that this cluster has not installed."""
 

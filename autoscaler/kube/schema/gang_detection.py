@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from autoscaler.kube.schema.core import Meta, PodSpec
-from autoscaler.kube.schema.gang_kinds import JOBS, NATIVE
+from autoscaler.kube.schema.gang_kinds import JOBS, LEADER_WORKER_SETS, NATIVE
 from autoscaler.kube.schema.yunikorn import application_of, is_in_task_group, is_placeholder, task_groups
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import GangRef
@@ -80,7 +80,7 @@ def _leader_worker(meta: Meta, _spec: PodSpec) -> GangRef | None:
     """Each group of a LeaderWorkerSet is a gang."""
     name, group = (meta.labels.get(f"{_LEADER_WORKER}/{key}", "") for key in ("name", "group-index"))
     size = count(meta.annotations.get(f"{_LEADER_WORKER}/size"))
-    return _ref(meta, f"{name}/{group}" if name else "", size=size)
+    return _ref(meta, f"{name}/{group}" if name else "", size=size, size_source=f"{LEADER_WORKER_SETS}{name}")
 
 
 def _koordinator(meta: Meta, _spec: PodSpec) -> GangRef | None:

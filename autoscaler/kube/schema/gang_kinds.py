@@ -1,4 +1,4 @@
-"""Objects that say how many pods a gang has: PodGroups, Workloads, JobSets, training jobs, Indexed Jobs.
+"""Objects that say how many pods a gang has: PodGroups, JobSets, training jobs, Indexed Jobs and others.
 
 Shapes are of the versions in :data:`SERVED`; which mark on a pod belongs to which object is said in
 ``gang_detection.py``. Pure; no I/O.
@@ -6,8 +6,10 @@ Shapes are of the versions in :data:`SERVED`; which mark on a pod belongs to whi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +22,8 @@ GangSizes = tuple[tuple[str, GangSize], ...]
 
 NATIVE: Final = "scheduling.k8s.io/"
 JOBS: Final = "batch/jobs/"
-"""How ``size_source`` begins for Kubernetes' own groups, and for an Indexed Job."""
+LEADER_WORKER_SETS: Final = "leaderworkerset.x-k8s.io/leaderworkersets/"
+"""How ``size_source`` begins for Kubernetes' own groups, for an Indexed Job, and for a LeaderWorkerSet."""
 _LAUNCHER: Final = "Launcher"
 
 
@@ -60,21 +63,51 @@ class WorkloadJson(Json, frozen=True):
     spec: _WorkloadSpec = _WorkloadSpec()
 
 
-class _JobSpec(Json, frozen=True):
+class JobPods(Json, frozen=True):
+    """batchv1.JobSpec, as far as it says how many pods there are."""
+
     parallelism: int = 1
+    completions: int | None = None
+
+    @property
+    def at_once(self) -> int:
+        """How many run at the same time."""
+        return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
 
 
 class _JobTemplate(Json, frozen=True):
-    spec: _JobSpec = _JobSpec()
+    spec: JobPods = JobPods()
+
+
+class _DependsOn(Json, frozen=True):
+    name: str = ""
 
 
 class _ReplicatedJob(Json, frozen=True):
+    name: str = ""
     replicas: int = 1
     template: _JobTemplate = _JobTemplate()
+    depends_on: tuple[_DependsOn, ...] = ()
+
+
+class _StartupPolicy(Json, frozen=True):
+    startup_policy_order: str = ""
 
 
 class _JobSetSpec(Json, frozen=True):
     replicated_jobs: tuple[_ReplicatedJob, ...] = ()
+    startup_policy: _StartupPolicy = _StartupPolicy()
+
+    def stages(self) -> tuple[int, ...]:
+        """How many pods there are once the jobs have begun that depend on none, then on these, and so on."""
+        in_order = self.startup_policy.startup_policy_order == "InOrder"
+        stage_of: dict[str, int] = {}
+        pods = Counter[int]()
+        for number, job in enumerate(self.replicated_jobs):
+            after = [stage_of.get(one.name, 0) for one in job.depends_on]
+            stage_of[job.name] = number if in_order else max(after, default=-1) + 1
+            pods[stage_of[job.name]] += job.replicas * job.template.spec.at_once
+        return tuple(accumulate(pods[stage] for stage in sorted(pods) if pods[stage]))
 
 
 class JobSetJson(Json, frozen=True):
@@ -82,6 +115,22 @@ class JobSetJson(Json, frozen=True):
 
     metadata: Meta
     spec: _JobSetSpec = _JobSetSpec()
+
+
+class _LeaderWorkerTemplate(Json, frozen=True):
+    size: int = 1
+
+
+class _LeaderWorkerSetSpec(Json, frozen=True):
+    startup_policy: str = ""
+    leader_worker_template: _LeaderWorkerTemplate = _LeaderWorkerTemplate()
+
+
+class LeaderWorkerSetJson(Json, frozen=True):
+    """LeaderWorkerSet: https://lws.sigs.k8s.io/docs/reference/leaderworkerset.v1/."""
+
+    metadata: Meta
+    spec: _LeaderWorkerSetSpec = _LeaderWorkerSetSpec()
 
 
 class _Replicas(Json, frozen=True):
@@ -158,9 +207,17 @@ def workload_says(raw: WorkloadJson) -> GangSizes:
 
 
 def jobset_says(raw: JobSetJson) -> GangSizes:
-    """All pods of all its jobs."""
-    size = sum(job.replicas * job.template.spec.parallelism for job in raw.spec.replicated_jobs)
-    return ((f"jobset.x-k8s.io/jobsets/{raw.metadata.name}", GangSize(size=size or None)),)
+    """All pods of all its jobs; jobs that wait for others have none before those run."""
+    stages = raw.spec.stages()
+    size = GangSize(size=stages[-1] if stages else None, stages=stages if len(stages) > 1 else ())
+    return ((f"jobset.x-k8s.io/jobsets/{raw.metadata.name}", size),)
+
+
+def leader_worker_set_says(raw: LeaderWorkerSetJson) -> GangSizes:
+    """Of each of its groups; its workers may have to wait until their leader is ready."""
+    size, waits = raw.spec.leader_worker_template.size, raw.spec.startup_policy == "LeaderReady"
+    said = GangSize(size=size, stages=(1, size) if waits and size > 1 else ())
+    return ((f"{LEADER_WORKER_SETS}{raw.metadata.name}", said),)
 
 
 def kubeflow_says(raw: KubeflowJson) -> GangSizes:
@@ -203,6 +260,7 @@ SERVED: Final = (
     Api("scheduling.x-k8s.io", ("v1alpha1",), "podgroups", PodGroupJson, pod_group_says("scheduling.x-k8s.io")),
     Api("scheduling.volcano.sh", ("v1beta1",), "podgroups", PodGroupJson, pod_group_says("scheduling.volcano.sh")),
     Api("jobset.x-k8s.io", ("v1alpha2",), "jobsets", JobSetJson, jobset_says),
+    Api("leaderworkerset.x-k8s.io", ("v1",), "leaderworkersets", LeaderWorkerSetJson, leader_worker_set_says),
     *(
         Api("kubeflow.org", ("v2beta1", "v1") if kind == "mpijobs" else ("v1",), kind, KubeflowJson, kubeflow_says)
         for kind in ("tfjobs", "pytorchjobs", "mpijobs", "xgboostjobs", "paddlejobs", "jaxjobs")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
@@ -40,6 +41,8 @@ class Gang:
     priority: int
     oldest: datetime
     is_lone: bool
+    stages: tuple[int, ...] = ()
+    """As in :class:`~autoscaler.model.cluster.GangSize`."""
 
     @property
     def namespace(self) -> str:
@@ -47,9 +50,19 @@ class Gang:
         return self.name.partition("/")[0]
 
     @property
+    def due(self) -> int:
+        """How many of its pods must have been created before those that wait can be placed.
+
+        None once the gang runs, but where another stage of it begins.
+        """
+        if not self.settled:
+            return min((self.enough, *self.stages))
+        return next((then for before, then in pairwise(self.stages) if before == self.settled), 0)
+
+    @property
     def missing(self) -> int:
-        """How many pods must still be created before it can be placed; none once the gang runs."""
-        return 0 if self.settled else max(0, self.enough - self.arrived)
+        """How many of these have not."""
+        return max(0, self.due - self.arrived)
 
     @property
     def minimum(self) -> int:
@@ -157,6 +170,7 @@ def _gang(name: str, members: list[Pod], sizes: Sizes = _UNSAID) -> Gang:
         priority=max(pod.priority for pod in waiting),
         oldest=min(pod.created for pod in members),
         is_lone=False,
+        stages=next((one.stages for one in said if one.stages), ()),
     )
 
 

@@ -81,7 +81,7 @@ def sizes(said: GangSizes) -> dict[tuple[str, str], GangSize]:
                 "annotations": {"leaderworkerset.sigs.k8s.io/size": "5"},
             },
             {},
-            GangRef("d", "l/2", size=5),
+            GangRef("d", "l/2", size=5, size_source="leaderworkerset.x-k8s.io/leaderworkersets/l"),
         ),
         (
             {
@@ -171,6 +171,62 @@ def test_our_own_words_go_before_those_of_others() -> None:
                 ]
             },
             {"jobset.x-k8s.io/jobsets/n": GangSize(8)},
+        ),
+        (
+            "jobsets",
+            "jobset.x-k8s.io",
+            {
+                "replicatedJobs": [
+                    {"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 4, "completions": 3}}}
+                ]
+            },
+            {"jobset.x-k8s.io/jobsets/n": GangSize(6)},
+        ),
+        (
+            "jobsets",
+            "jobset.x-k8s.io",
+            {
+                "startupPolicy": {"startupPolicyOrder": "InOrder"},
+                "replicatedJobs": [
+                    {"name": "driver"},
+                    {"name": "none", "replicas": 0},
+                    {"name": "worker", "template": {"spec": {"parallelism": 6}}},
+                ],
+            },
+            {"jobset.x-k8s.io/jobsets/n": GangSize(7, stages=(1, 7))},
+        ),
+        (
+            "jobsets",
+            "jobset.x-k8s.io",
+            {
+                "replicatedJobs": [
+                    {"name": "data", "replicas": 2},
+                    {"name": "model"},
+                    {"name": "node", "replicas": 4, "dependsOn": [{"name": "data"}, {"name": "model"}]},
+                    {"name": "launcher", "dependsOn": [{"name": "node"}]},
+                    {"name": "viewer", "dependsOn": [{"name": "model"}]},
+                ],
+            },
+            {"jobset.x-k8s.io/jobsets/n": GangSize(9, stages=(3, 8, 9))},
+        ),
+        ("jobsets", "jobset.x-k8s.io", {}, {"jobset.x-k8s.io/jobsets/n": GangSize()}),
+        (
+            "leaderworkersets",
+            "leaderworkerset.x-k8s.io",
+            {"replicas": 2, "leaderWorkerTemplate": {"size": 3}},
+            {"leaderworkerset.x-k8s.io/leaderworkersets/n": GangSize(3)},
+        ),
+        (
+            "leaderworkersets",
+            "leaderworkerset.x-k8s.io",
+            {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": 3}},
+            {"leaderworkerset.x-k8s.io/leaderworkersets/n": GangSize(3, stages=(1, 3))},
+        ),
+        (
+            "leaderworkersets",
+            "leaderworkerset.x-k8s.io",
+            {"startupPolicy": "LeaderReady"},
+            {"leaderworkerset.x-k8s.io/leaderworkersets/n": GangSize(1)},
         ),
         (
             "tfjobs",

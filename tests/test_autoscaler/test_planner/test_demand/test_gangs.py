@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.model.cluster import GangRef
+from autoscaler.model.cluster import GangRef, GangSize
 from autoscaler.model.constraints import Requirement
 from autoscaler.model.labels import GATE, HOSTNAME
 from autoscaler.planner.demand.gangs import foreign_gates, gangs_of, pinned_to
@@ -59,6 +59,38 @@ def test_an_elastic_gang_needs_its_minimum_only() -> None:
     """Once that many exist it may be placed."""
     (gang,) = gangs_of(a_gang(pods=6, minimum=4)[:4])
     assert (gang.missing, gang.minimum) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "missing", "together"),
+    [
+        (0, 1, 1, 1),
+        (0, 2, 0, 2),
+        (2, 2, 2, 2),
+        (2, 4, 0, 4),
+        (2, 5, 0, 5),
+        (1, 4, 0, 4),  # one of those that came first is made anew
+        (3, 2, 0, 2),
+        (6, 1, 0, 1),
+    ],
+)
+def test_pods_that_are_created_once_others_run_are_not_waited_for_before(
+    running: int, waiting: int, missing: int, together: int
+) -> None:
+    """Two, then four more, then one: each stage is placed as a whole."""
+    ref = GangRef("team", "mnist", size_source="js")
+    pods = [replace(pod, gang=ref) for pod in a_gang(pods=7, size=None)]
+    runs = [replace(pod, node="dgx-1", phase="Running") for pod in pods[:running]]
+    (gang,) = gangs_of([*runs, *pods[running : running + waiting]], {("team", "js"): GangSize(7, stages=(2, 6, 7))})
+    assert (gang.missing, gang.minimum) == (missing, together)
+
+
+def test_a_gang_that_is_placed_in_part_waits_for_no_more_than_that_part_at_first() -> None:
+    """An elastic one whose first pods are more than it needs."""
+    ref = GangRef("team", "mnist", minimum=2, size_source="js")
+    pods = [replace(pod, gang=ref) for pod in a_gang(pods=2, size=None)]
+    (gang,) = gangs_of(pods, {("team", "js"): GangSize(7, stages=(4, 7))})
+    assert (gang.missing, gang.minimum) == (0, 2)
 
 
 def test_gangs_are_served_by_priority_then_age_then_name() -> None:
