@@ -20,6 +20,7 @@ _COSCHEDULING: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.s
 _VOLCANO: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 _VOLCANO_MINIMUM: Final = "scheduling.volcano.sh/group-min-member"
 _KUEUE, _KUEUE_COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+_KUEUE_ONE_BY_ONE: Final = "kueue.x-k8s.io/pod-group-fast-admission"
 _KUEUE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
 _LEADER_WORKER: Final = "leaderworkerset.sigs.k8s.io"
 _KOORDINATOR: Final = "gang.scheduling.koordinator.sh"
@@ -72,7 +73,13 @@ def _volcano(meta: Meta, _spec: PodSpec) -> GangRef | None:
 
 
 def _kueue(meta: Meta, _spec: PodSpec) -> GangRef | None:
-    """Plain pods as one group; the pods of Jobs are created once Kueue has admitted them, and are their Job's."""
+    """Plain pods as one group; the pods of Jobs are created once Kueue has admitted them, and are their Job's.
+
+    A group that is admitted by its first pod alone is none: its others may be created once that runs, as those of a
+    StatefulSet are. https://kueue.sigs.k8s.io/docs/reference/labels-and-annotations/
+    """
+    if meta.annotations.get(_KUEUE_ONE_BY_ONE) == "true":
+        return None
     return _ref(meta, meta.labels.get(_KUEUE), size=count(meta.annotations.get(_KUEUE_COUNT)))
 
 

@@ -77,6 +77,33 @@ def sizes(said: GangSizes) -> dict[tuple[str, str], GangSize]:
         ),
         (
             {
+                "labels": {"kueue.x-k8s.io/pod-group-name": "statefulset-k"},
+                "annotations": {
+                    "kueue.x-k8s.io/pod-group-total-count": "4",
+                    "kueue.x-k8s.io/pod-group-fast-admission": "true",
+                },
+            },
+            {},
+            None,
+        ),
+        (
+            {
+                "labels": {
+                    "kueue.x-k8s.io/pod-group-name": "k",
+                    "leaderworkerset.sigs.k8s.io/name": "l",
+                    "leaderworkerset.sigs.k8s.io/group-index": "0",
+                },
+                "annotations": {
+                    "kueue.x-k8s.io/pod-group-total-count": "2",
+                    "kueue.x-k8s.io/pod-group-fast-admission": "true",
+                    "leaderworkerset.sigs.k8s.io/size": "2",
+                },
+            },
+            {},
+            GangRef("d", "l/0", size=2, size_source="leaderworkerset.x-k8s.io/leaderworkersets/l"),
+        ),
+        (
+            {
                 "labels": {"leaderworkerset.sigs.k8s.io/name": "l", "leaderworkerset.sigs.k8s.io/group-index": "2"},
                 "annotations": {"leaderworkerset.sigs.k8s.io/size": "5"},
             },
