@@ -26,10 +26,13 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """One toleration of a pod. No key with ``Exists`` tolerates everything; no effect means every effect."""
+    """One toleration of a pod. No key with ``Exists`` tolerates everything; no effect means every effect.
+
+    ``Gt`` and ``Lt`` tolerate taints whose value is a whole number above or below theirs (Kubernetes 1.35 and later).
+    """
 
     key: str = ""
-    operator: Literal["Exists", "Equal"] = "Equal"
+    operator: Literal["Exists", "Equal", "Gt", "Lt"] = "Equal"
     value: str = ""
     effect: str = ""
 

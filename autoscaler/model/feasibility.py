@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -12,6 +13,8 @@ from autoscaler.model.resources import Resources
 
 NODE_NAME: Final = "metadata.name"
 """Key of a ``matchFields`` requirement: the node's name stands for a label."""
+
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 
 Amounts = tuple[tuple[str, int], ...]
 
@@ -36,15 +39,15 @@ def requirement_holds(requirement: Requirement, value: str | None) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            return _number_holds(requirement, value)
+            bound = requirement.values[0] if len(requirement.values) == 1 else ""
+            return _number_holds(requirement.operator, value or "", bound)
 
 
-def _number_holds(requirement: Requirement, value: str | None) -> bool:
-    try:
-        have, bound = int(value or ""), int(requirement.values[0])
-    except (ValueError, IndexError):
+def _number_holds(operator: str, value: str, bound: str) -> bool:
+    """Of whole numbers alone, as the scheduler reads them."""
+    if not (_WHOLE.fullmatch(value) and _WHOLE.fullmatch(bound)):
         return False
-    return have > bound if requirement.operator == "Gt" else have < bound
+    return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)
 
 
 def term_holds(term: Term, labels: Mapping[str, str], name: str = "") -> bool:
@@ -64,6 +67,8 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
         return toleration.operator == "Exists"
     if toleration.key != taint.key:
         return False
+    if toleration.operator in ("Gt", "Lt"):
+        return _number_holds(toleration.operator, taint.value, toleration.value)
     return toleration.operator == "Exists" or toleration.value == taint.value
 
 

@@ -37,12 +37,7 @@ def affinity_of(spec: PodSpec) -> tuple[Term, ...]:
 
 def tolerations_of(spec: PodSpec) -> tuple[Toleration, ...]:
     """Taints that it is not kept off by."""
-    return same(
-        tuple(
-            Toleration(one.key, "Exists" if one.operator == "Exists" else "Equal", one.value, one.effect)
-            for one in spec.tolerations
-        )
-    )
+    return same(tuple(Toleration(one.key, one.operator or "Equal", one.value, one.effect) for one in spec.tolerations))
 
 
 def pod_terms_of(affinity: PodAffinity, meta: Meta) -> tuple[PodTerm, ...]:

@@ -147,7 +147,7 @@ class TolerationJson(Json, frozen=True):
     """corev1.Toleration."""
 
     key: str = ""
-    operator: str = "Equal"
+    operator: Literal["", "Exists", "Equal", "Gt", "Lt"] = ""
     value: str = ""
     effect: str = ""
 

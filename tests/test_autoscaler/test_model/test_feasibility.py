@@ -68,6 +68,11 @@ def zoned(name: str, zone: str, **given: Any) -> Node:
         ("Gt", ("40000",), None, False),
         ("Gt", ("40000",), "many", False),
         ("Lt", ("few",), "1", False),
+        ("Lt", ("1_000",), "1", False),
+        ("Gt", ("1",), "1_000", False),
+        ("Gt", (), "1", False),
+        ("Gt", ("1", "2"), "13", False),
+        ("Lt", ("0",), "-5", True),
     ],
 )
 def test_an_expression_holds_as_kubernetes_says(
@@ -88,6 +93,13 @@ def test_an_expression_holds_as_kubernetes_says(
         (Toleration(key="a"), Taint("a"), True),
         (Toleration(key="other", operator="Exists"), Taint("a"), False),
         (Toleration(value="b"), Taint("a", "b"), False),
+        (Toleration(key="sla", operator="Gt", value="750"), Taint("sla", "950"), True),
+        (Toleration(key="sla", operator="Gt", value="950"), Taint("sla", "950"), False),
+        (Toleration(key="sla", operator="Lt", value="950"), Taint("sla", "750"), True),
+        (Toleration(key="sla", operator="Lt", value="750"), Taint("sla", "750"), False),
+        (Toleration(key="sla", operator="Gt", value="1"), Taint("sla", "95.5"), False),
+        (Toleration(key="sla", operator="Gt", value="1"), Taint("sla"), False),
+        (Toleration(key="sla", operator="Gt", value="1", effect="NoExecute"), Taint("sla", "2"), False),
     ],
 )
 def test_a_toleration_covers_a_taint_as_kubernetes_says(toleration: Toleration, taint: Taint, *, covered: bool) -> None:

@@ -309,6 +309,17 @@ def test_what_a_node_has_heard_from_ec2_is_read_where_it_makes_sense(
         assert node.notice == Notice("i-1", kind, at[0], at[1])
 
 
+def test_each_operator_of_a_toleration_is_understood() -> None:
+    """None, and an empty one, is that the value is the taint's; another one is a mistake of a file."""
+    cases = {"": "Equal", "Equal": "Equal", "Exists": "Exists", "Gt": "Gt", "Lt": "Lt", None: "Equal"}
+    for said, meant in cases.items():
+        written = {"key": "k", "value": "1"} | ({} if said is None else {"operator": said})
+        raw = msgspec.convert({"metadata": {"name": "p"}, "spec": {"tolerations": [written]}}, PodJson)
+        assert pod_from(raw).tolerations == (Toleration("k", meant, "1"),)
+    with pytest.raises(msgspec.ValidationError, match="operator"):
+        msgspec.convert({"metadata": {}, "spec": {"tolerations": [{"key": "k", "operator": "Equals"}]}}, PodJson)
+
+
 def test_a_daemon_set_is_what_every_new_node_carries() -> None:
     """From its template, where the API server has filled in no requests."""
     template = {
