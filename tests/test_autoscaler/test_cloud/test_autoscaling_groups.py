@@ -520,7 +520,7 @@ def test_a_group_that_is_not_as_planned_is_not_grown(door: Door, desired: int) -
     door.types_are(TYPE)
     if desired:
         door.activities_are()
-    with pytest.raises(Changed, match=f"was to have 1 node when .* and is to have {desired} now") as changed:
+    with pytest.raises(Changed, match=f"^{NAME} was to have 1 node when .* and is to have {desired} now") as changed:
         door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
     assert changed.value.group is not None
     assert changed.value.group.desired == desired

@@ -110,6 +110,12 @@ def test_more_than_the_group_may_have_is_not_asked() -> None:
     assert grown(decided(5, groups=(group,), nodes=[])) == {NAME: 2}
 
 
+def test_a_group_that_has_more_nodes_than_it_may_have_gets_none() -> None:
+    """Its MaxSize was lowered below what runs."""
+    group = a_group("gpu-a10g", joined=3, maximum=2)
+    assert grown(decided(5, groups=(group,))) == {}
+
+
 def test_a_headroom_that_is_lowered_gives_its_nodes_back() -> None:
     """As idle nodes go."""
     group = a_group("gpu-a10g", joined=1)

@@ -386,3 +386,6 @@ def test_a_role_counts_the_pods_of_its_own_job_that_run_or_wait(api: FakeApi, tm
     job["spec"]["completions"] = 3
     (found,) = states(script(api, answers, tmp_path))
     assert (found.state, found.since.isoformat()) == ("running", "2026-11-21T09:03:00+00:00")
+    job["status"]["conditions"] = [{"type": "Failed", "status": "True", "lastTransitionTime": "2026-11-21T09:06:00Z"}]
+    (found,) = states(script(api, {**answers, "/api/v1/pods": listed()}, tmp_path))
+    assert (found.state, found.running, found.waiting) == ("failed", 0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -171,7 +172,12 @@ def test_tasks_that_wait_and_have_no_room_any_longer_are_given_up() -> None:
     assert sized(Look(NOW, (recent,)), nodes({"y": 1})).tasks["a"] == ("x", "y", "")
 
 
-def a_team(tasks: str, servers: str, **changes: object) -> ElasticJob:
+def test_a_server_without_a_place_takes_no_task_of_the_minimum() -> None:
+    """It goes on waiting."""
+    assert decided(a_team("x", [""]), free={"x": 0}) == {"a": 1, "a-ps": 1}
+
+
+def a_team(tasks: str, servers: Sequence[str], **changes: object) -> ElasticJob:
     """A job of 1 to 4 workers, and 1 to 2 parameter servers of 2 CPUs that follow."""
     servers_of = Follower("a-ps", a_task(2), minimum=1, maximum=2, tasks=tuple(servers))
     return a_job(tasks=tasks, maximum=4, followers=(servers_of,), **changes)

@@ -10,6 +10,7 @@ import pytest
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Memory
 from autoscaler.model.cluster import Cluster, Pod, Refusal
+from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import BadInput
 from autoscaler.model.pauses import Pause
 from autoscaler.model.volumes import Storage, VolumeClaim, VolumeClass
@@ -79,8 +80,9 @@ def test_a_job_that_waits_for_others_to_end_is_not_hopeless() -> None:
         ({"pauses": (Pause("all"),)}, None),
         ({"groups": [replace(A100, refusals=(Refusal(NOW, "InsufficientInstanceCapacity"),))]}, None),
         ({"nodes": (an_on_prem_node(cordoned=True, cordoned_by="admin", ready=False),), "groups": []}, None),
+        ({"nodes": (an_on_prem_node(taints=(Taint("node.kubernetes.io/disk-pressure"),)),), "groups": []}, None),
     ],
-    ids=["paused", "refused", "closed"],
+    ids=["paused", "refused", "closed", "under pressure"],
 )
 def test_what_passes_is_no_reason_to_refuse(look: dict[str, Any], limits: Any) -> None:
     """A pause ends, capacity comes back, a machine is repaired."""
