@@ -57,6 +57,7 @@ from autoscaler.model.actions import (
 )
 from autoscaler.model.cluster import Cluster, Group, Instance, Pod, Refusal
 from autoscaler.model.errors import Unavailable
+from autoscaler.model.pauses import Pause
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.plan import plan
 from autoscaler.planner.sanity_check import Counts
@@ -695,6 +696,38 @@ def test_it_waits_for_the_lease_and_for_the_first_lists(monkeypatch: pytest.Monk
 
     assert turning(made, [nothing, look, acts, look, is_listed, nothing], report=report) == [0, 0, 0, 0, 0, 1, 2]
     assert acting == [0, 1]
+
+
+class Books:
+    """A bookkeeper, as far as the loop knows one."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def look(self, _cluster: Cluster, _policy: Policy) -> tuple[Pause, ...]:
+        """Notes it."""
+        self.did.append("look")
+        return ()
+
+    def forget(self) -> None:
+        """Notes it."""
+        self.did.append("forget")
+
+
+def test_money_that_another_may_count_is_forgotten_with_the_lease() -> None:
+    """What it has counted meanwhile is read when the lease comes back."""
+    made, books = bench(), Books()
+    made.knows_aws()
+
+    def loses() -> None:
+        made.leader.mine = False
+
+    def gets_back() -> None:
+        made.leader.mine = True
+
+    turning(made, [nothing, nothing, loses, gets_back, made.knows_aws, nothing], bookkeeper=books)
+    told = [one for one, before in zip(books.did, ["", *books.did], strict=False) if one != before]
+    assert told == ["look", "forget", "look"]
 
 
 def test_only_what_changed_is_waited_out_and_the_collector_is_spared_once(monkeypatch: pytest.MonkeyPatch) -> None:
