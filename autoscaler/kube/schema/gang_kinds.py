@@ -25,6 +25,10 @@ JOBS: Final = "batch/jobs/"
 LEADER_WORKER_SETS: Final = "leaderworkerset.x-k8s.io/leaderworkersets/"
 """How ``size_source`` begins for Kubernetes' own groups, for an Indexed Job, and for a LeaderWorkerSet."""
 _LAUNCHER: Final = "Launcher"
+_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_BY_NODE_LABELS: Final = "alpha.jobset.sigs.k8s.io/node-selector"
+_LEADER_FIRST: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+"""Annotations by which the pods of each job, or group, have a topology domain of their own: that of the first pod."""
 
 
 class _Gang(Json, frozen=True):
@@ -76,6 +80,7 @@ class JobPods(Json, frozen=True):
 
 
 class _JobTemplate(Json, frozen=True):
+    metadata: Meta = Meta()
     spec: JobPods = JobPods()
 
 
@@ -98,23 +103,29 @@ class _JobSetSpec(Json, frozen=True):
     replicated_jobs: tuple[_ReplicatedJob, ...] = ()
     startup_policy: _StartupPolicy = _StartupPolicy()
 
-    def stages(self) -> tuple[int, ...]:
-        """How many pods there are once the jobs have begun that depend on none, then on these, and so on."""
-        in_order = self.startup_policy.startup_policy_order == "InOrder"
-        stage_of: dict[str, int] = {}
-        pods = Counter[int]()
-        for number, job in enumerate(self.replicated_jobs):
-            after = [stage_of.get(one.name, 0) for one in job.depends_on]
-            stage_of[job.name] = number if in_order else max(after, default=-1) + 1
-            pods[stage_of[job.name]] += job.replicas * job.template.spec.at_once
-        return tuple(accumulate(pods[stage] for stage in sorted(pods) if pods[stage]))
-
 
 class JobSetJson(Json, frozen=True):
     """JobSet: https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/."""
 
     metadata: Meta
     spec: _JobSetSpec = _JobSetSpec()
+
+    def stages(self) -> tuple[int, ...]:
+        """How many pods there are once the jobs have begun that depend on none, then on these, and so on.
+
+        Where each job has a topology domain of its own, its first pod comes before its others.
+        """
+        in_order = self.spec.startup_policy.startup_policy_order == "InOrder"
+        stage_of: dict[str, int] = {}
+        pods = Counter[tuple[int, bool]]()
+        for number, job in enumerate(self.spec.replicated_jobs):
+            after = [stage_of.get(one.name, 0) for one in job.depends_on]
+            stage_of[job.name] = stage = number if in_order else max(after, default=-1) + 1
+            notes, many = {**self.metadata.annotations, **job.template.metadata.annotations}, job.template.spec.at_once
+            leads = min(many, 1) if _EXCLUSIVE in notes and _BY_NODE_LABELS not in notes else many
+            pods[stage, False] += job.replicas * leads
+            pods[stage, True] += job.replicas * (many - leads)
+        return tuple(accumulate(pods[stage] for stage in sorted(pods) if pods[stage]))
 
 
 class _LeaderWorkerTemplate(Json, frozen=True):
@@ -208,14 +219,15 @@ def workload_says(raw: WorkloadJson) -> GangSizes:
 
 def jobset_says(raw: JobSetJson) -> GangSizes:
     """All pods of all its jobs; jobs that wait for others have none before those run."""
-    stages = raw.spec.stages()
+    stages = raw.stages()
     size = GangSize(size=stages[-1] if stages else None, stages=stages if len(stages) > 1 else ())
     return ((f"jobset.x-k8s.io/jobsets/{raw.metadata.name}", size),)
 
 
 def leader_worker_set_says(raw: LeaderWorkerSetJson) -> GangSizes:
-    """Of each of its groups; its workers may have to wait until their leader is ready."""
-    size, waits = raw.spec.leader_worker_template.size, raw.spec.startup_policy == "LeaderReady"
+    """Of each of its groups; its workers may have to wait until their leader is ready, or has a node."""
+    size = raw.spec.leader_worker_template.size
+    waits = raw.spec.startup_policy == "LeaderReady" or _LEADER_FIRST in raw.metadata.annotations
     said = GangSize(size=size, stages=(1, size) if waits and size > 1 else ())
     return ((f"{LEADER_WORKER_SETS}{raw.metadata.name}", said),)
 

@@ -303,6 +303,53 @@ def test_objects_say_how_large_a_gang_is(
     assert dict(said(resource, group, {"metadata": {"name": "n"}, "spec": spec})) == expected
 
 
+ALONE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+BY_LABELS = "alpha.jobset.sigs.k8s.io/node-selector"
+
+
+@pytest.mark.parametrize(
+    ("whole", "workers", "stages"),
+    [
+        ((), (), ()),
+        ((ALONE,), (), (3, 9)),
+        ((), (ALONE,), (3, 9)),
+        ((ALONE, BY_LABELS), (), ()),
+        ((ALONE,), (BY_LABELS,), ()),
+    ],
+)
+def test_jobs_with_a_rack_of_their_own_begin_with_the_pod_that_finds_it(
+    whole: tuple[str, ...], workers: tuple[str, ...], stages: tuple[int, ...]
+) -> None:
+    """Two jobs of four pods and one of one; where nodes are labelled beforehand they come at once."""
+    job = {"metadata": {"annotations": dict.fromkeys(workers, "rack")}, "spec": {"parallelism": 4}}
+    spec = {"replicatedJobs": [{"name": "driver"}, {"name": "workers", "replicas": 2, "template": job}]}
+    written = {"metadata": {"name": "n", "annotations": dict.fromkeys(whole, "rack")}, "spec": spec}
+    size = GangSize(9, stages=stages)
+    assert dict(said("jobsets", "jobset.x-k8s.io", written)) == {"jobset.x-k8s.io/jobsets/n": size}
+
+
+def test_a_job_with_a_rack_of_its_own_waits_for_what_it_depends_on_first() -> None:
+    """Four stages: a driver, then the first pods of two jobs, then all others, then one more."""
+    job = {"metadata": {"annotations": {ALONE: "rack"}}, "spec": {"parallelism": 4}}
+    jobs = [
+        {"name": "driver"},
+        {"name": "workers", "replicas": 2, "template": job, "dependsOn": [{"name": "driver"}]},
+        {"name": "viewer", "dependsOn": [{"name": "workers"}]},
+    ]
+    written = {"metadata": {"name": "n"}, "spec": {"replicatedJobs": jobs}}
+    size = GangSize(10, stages=(1, 3, 9, 10))
+    assert dict(said("jobsets", "jobset.x-k8s.io", written)) == {"jobset.x-k8s.io/jobsets/n": size}
+
+
+def test_the_leader_of_a_group_with_a_rack_of_its_own_comes_first() -> None:
+    """Its workers are made once it has a node."""
+    note = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
+    written = {"metadata": {"name": "n", "annotations": note}, "spec": {"leaderWorkerTemplate": {"size": 4}}}
+    size = GangSize(4, stages=(1, 4))
+    found = dict(said("leaderworkersets", "leaderworkerset.x-k8s.io", written))
+    assert found == {"leaderworkerset.x-k8s.io/leaderworkersets/n": size}
+
+
 @pytest.mark.parametrize(
     ("mode", "parallelism", "completions", "is_gang"),
     [
