@@ -144,6 +144,11 @@ class FillOrder:
     def __init__(self) -> None:
         self._entries: list[_Ranked] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether none is known of."""
+        return not self._entries
+
     def of(self, places: Iterable[Place]) -> list[_Ranked]:
         """Of those that stand, as they are now."""
         left = {id(place): place for place in places if place.standing}

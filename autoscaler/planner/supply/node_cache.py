@@ -96,6 +96,7 @@ class NodeCache:
         if cluster.daemon_sets != self._daemon_sets:
             self._found.clear()
             self._rooms.clear()
+            self.order = FillOrder()
             self._daemon_sets = cluster.daemon_sets
         if len(self._found) > len(nodes.named):
             self._found = {name: one for name, one in self._found.items() if name in nodes.named}
@@ -155,6 +156,8 @@ class NodeCache:
                 else:
                     place = self._made(node, group, load, make)
             places.append(place)
+        if self.order.is_empty:  # so that the first pod that waits, perhaps hours later, does not wait for this
+            self.order.of(places)
         return tuple(places)
 
     def _made(self, node: Node, group: Group | None, load: Load, make: _Make) -> Place:

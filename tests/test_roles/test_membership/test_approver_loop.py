@@ -89,6 +89,7 @@ def test_what_stays_the_same_is_told_once() -> None:
             Round(verdicts=[refused], problems={"i-1": "no rights"}),
             Round(verdicts=[refused], problems={"i-1": "no rights"}),
             Round(verdicts=[Verdict("csr-2", "a", "")], problems={"i-1": "throttled"}),
+            Round(verdicts=[Verdict("csr-2", "a", "it has its certificate")], problems={"i-1": "throttled"}),
             Round(verdicts=[refused], problems={"i-1": "no rights"}),
         ):
             said.clear()
@@ -96,7 +97,8 @@ def test_what_stays_the_same_is_told_once() -> None:
             yield list(said)
 
     both = ["a: certificate csr-1 is not approved: its token was used", "i-1: no rights"]
-    assert list(told()) == [both, [], ["a: certificate csr-2 approved", "i-1: throttled"], both]
+    later = ["a: certificate csr-2 is not approved: it has its certificate"]
+    assert list(told()) == [both, [], ["a: certificate csr-2 approved", "i-1: throttled"], later, both]
 
 
 class Led:

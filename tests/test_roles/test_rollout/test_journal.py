@@ -159,6 +159,7 @@ def test_the_last_reason_and_the_last_outcomes_are_found(journal: Journal) -> No
     """Of each machine; what is no entry is passed over, for the chain says that it is broken there."""
     assert (journal.last_reason("a"), journal.last_outcomes()) == ("", {})
     entries: list[tuple[str, dict[str, Any]]] = [
+        ("failed", {"host": "d", "reason": "once"}),
         ("failed", {"host": "a", "reason": "first"}),
         ("finished", {"host": "a", "outcome": "failed:1"}),
         ("failed", {"host": "a", "reason": "second"}),
@@ -172,7 +173,7 @@ def test_the_last_reason_and_the_last_outcomes_are_found(journal: Journal) -> No
         journal.write(kind, **fields)
     with journal.path.open("a", encoding="utf-8") as file:
         file.write('[]\nnothing\n{"host": "a"}\n')
-    assert (journal.last_reason("a"), journal.last_reason("b"), journal.last_reason("c")) == ("second", "other", "")
+    assert [journal.last_reason(host) for host in "abcd"] == ["second", "other", "", "once"]
     assert journal.last_outcomes() == {"a": "done", "b": ""}
 
 

@@ -147,6 +147,21 @@ def test_the_order_of_filling_that_is_kept_is_that_of_all_places(data: st.DataOb
         assert order.of(places) == anew
 
 
+def test_the_order_of_filling_is_known_before_a_pod_asks_for_it() -> None:
+    """It is found in a look without any, and anew where DaemonSets have changed all nodes."""
+    cache, look = NodeCache(), a_cluster(nodes=[an_on_prem_node(), an_on_prem_node("dgx-02")])
+    assert cache.order.is_empty
+    survey(look, a_policy(), {}, cache)
+    before = cache.order
+    assert not before.is_empty
+    survey(look, a_policy(), {}, cache)
+    assert cache.order is before
+    agent = DaemonSet("kube-system", "agent", Resources({CPU: 500}))
+    survey(replace(look, daemon_sets=(agent,)), a_policy(), {}, cache)
+    assert cache.order is not before
+    assert not cache.order.is_empty
+
+
 def test_a_place_is_kept_while_its_group_grows_and_made_anew_where_it_promises_something_else() -> None:
     """It knows the group as it is now."""
     cache, group = NodeCache(), a_group("cpu", joined=1)
