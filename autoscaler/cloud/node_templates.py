@@ -44,12 +44,17 @@ def allocatable_of(
 ) -> Resources:
     """Template tags are the last word; what they leave out, the policy or the type's formula says.
 
-    Of a set of types the smallest amount of each: any of them may come. Raises ``KeyError`` for a type not ``known``.
+    Of a set of types the smallest amount of each: any of them may come. Raises ``ValueError`` for a type not ``known``.
     """
     tagged = dict(_under(raw, words.TEMPLATE_RESOURCE))
     amounts = dict(Resources.parse(tagged))
     if CPU in amounts and MEMORY in amounts:
         return Resources(amounts)
+    if unknown := [kind for kind in types if kind not in known]:
+        raise ValueError(
+            f"EC2 does not say what {unknown[0] or 'its instance type'} holds (ec2:DescribeInstanceTypes), nor do tags "
+            f"{words.TEMPLATE_RESOURCE}cpu and .../memory"
+        )
     tagged_disk = tag_of(raw, words.TAG_DISK)
     disk = entry.disk_bytes if entry and not tagged_disk else int(parse_quantity(tagged_disk or DISK))
     offered = [known[kind].allocatable(disk=disk) for kind in types]

@@ -177,6 +177,20 @@ def test_template_tags_have_the_last_word(door: Door) -> None:
     assert Taint("dedicated", "speech", "NoExecute") in group.taints
 
 
+def test_a_group_whose_tags_say_what_it_holds_is_known_though_ec2_does_not_tell_its_type(door: Door) -> None:
+    """Only that its vCPUs are counted against no limit; without the tags the group is left out."""
+    tags = {f"{words.TEMPLATE_RESOURCE}cpu": "40", f"{words.TEMPLATE_RESOURCE}memory": "100Gi"}
+    door.groups_are(raw_group(tags=tags), raw_group(AutoScalingGroupName="other"))
+    door.ec2.add_client_error("describe_instance_types", "UnauthorizedOperation")
+    (group,) = door.door.groups()
+    assert (group.name, group.allocatable["cpu"], group.vcpus) == (NAME, 40_000, 0)
+    (left_out,) = [line for line in door.warned if "left out" in line]
+    assert left_out == (
+        "the group other is left out: EC2 does not say what g5.12xlarge holds (ec2:DescribeInstanceTypes), nor do tags "
+        "k8s.io/cluster-autoscaler/node-template/resources/cpu and .../memory"
+    )
+
+
 def test_instances_carry_when_they_were_launched_and_are_asked_for_once(door: Door) -> None:
     """Auto Scaling does not say it; EC2 does, for each instance one time."""
     for _ in range(2):
