@@ -14,7 +14,8 @@ from autoscaler.model.resources import Resources
 NODE_NAME: Final = "metadata.name"
 """Key of a ``matchFields`` requirement: the node's name stands for a label."""
 
-_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,63}")
+"""A label's value has no more letters."""
 
 Amounts = tuple[tuple[str, int], ...]
 
@@ -44,10 +45,16 @@ def requirement_holds(requirement: Requirement, value: str | None) -> bool:
 
 
 def _number_holds(operator: str, value: str, bound: str) -> bool:
-    """Of whole numbers alone, as the scheduler reads them."""
-    if not (_WHOLE.fullmatch(value) and _WHOLE.fullmatch(bound)):
+    """Of whole numbers of 64 bits alone, as the scheduler reads them."""
+    have, least = _whole(value), _whole(bound)
+    if have is None or least is None:
         return False
-    return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)
+    return have > least if operator == "Gt" else have < least
+
+
+def _whole(text: str) -> int | None:
+    number = int(text) if _WHOLE.fullmatch(text) else 2**63
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def term_holds(term: Term, labels: Mapping[str, str], name: str = "") -> bool:

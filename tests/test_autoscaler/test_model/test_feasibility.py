@@ -73,6 +73,11 @@ def zoned(name: str, zone: str, **given: Any) -> Node:
         ("Gt", (), "1", False),
         ("Gt", ("1", "2"), "13", False),
         ("Lt", ("0",), "-5", True),
+        ("Gt", ("0",), "9223372036854775807", True),
+        ("Gt", ("0",), "9223372036854775808", False),
+        ("Lt", ("0",), "-9223372036854775808", True),
+        ("Lt", ("0",), "-9223372036854775809", False),
+        ("Lt", ("9" * 5000,), "1", False),
     ],
 )
 def test_an_expression_holds_as_kubernetes_says(
