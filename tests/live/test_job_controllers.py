@@ -151,15 +151,14 @@ def test_rendered_jobs_are_bought_for_as_wholes_and_their_servers_end_with_their
         until(lambda: not pods(plane, dialect, job), told=lambda: "its pods stay")  # noqa: B023
 
 
+@pytest.mark.parametrize("dialect", DIALECTS[:1], indirect=True, ids=["jobset"])
 def test_pods_that_come_once_others_run_are_planned_when_they_come(
     plane: Plane, dialect: Dialect, aws: Aws, brain: Autoscaler
 ) -> None:
     """The workers depend on the server: there are none before it is ready, and it does not wait for them.
 
-    Its node has room for one of them.
+    Its node has room for one of them. The training operator makes all pods of a job at once.
     """
-    if dialect.target != "jobset":
-        pytest.skip("the training operator makes all pods of a job at once")
     document = foreign(rendered(dialect, "in-turn"))
     server, worker = sorted(document["spec"]["replicatedJobs"], key=lambda job: str(job["name"]))
     worker["dependsOn"] = [{"name": server["name"], "status": "Ready"}]
