@@ -102,7 +102,7 @@ def why_not_emptied(
 def _why_never(node: Node, group: Group, spare: int, fleet: Fleet, rules: ConsolidationRules) -> str:
     """Why it is no candidate, whatever its pods are; empty where it is. ``spare``: nodes that the group may lose."""
     if spare <= 0:
-        return f"{group.name} keeps {group.minimum} nodes"
+        return f"{group.name} has no more nodes than its minimum, {group.minimum}"
     if group.usd_per_hour <= rules.saving_usd_per_hour:
         return f"its price is not above scale_down.consolidation.saving_usd_per_hour, {rules.saving_usd_per_hour:g} $/h"
     if node.do_not_disrupt:

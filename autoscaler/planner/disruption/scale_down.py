@@ -90,7 +90,7 @@ def scale_down(
 
 def keeps_minimum(group: Group) -> str:
     """Why a node stays of a group that has no more than it is to have at all times."""
-    return f"{group.name} keeps {group.minimum} nodes"
+    return f"{group.name} has no more nodes than its minimum, {group.minimum}"
 
 
 def _own_nodes(fleet: Fleet) -> list[Node]:

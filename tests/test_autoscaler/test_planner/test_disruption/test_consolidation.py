@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,8 +16,9 @@ from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Plan, Remove, Step, Uncordon
 from autoscaler.model.cluster import Cluster, GangRef, Group, Node, Notice, Pod
-from autoscaler.planner.disruption.consolidation import why_not_moved
+from autoscaler.planner.disruption.consolidation import why_not_emptied, why_not_moved
 from autoscaler.planner.plan import plan
+from autoscaler.planner.supply.fleet import survey
 from tests.builders import (
     NOW,
     TOLERATES_GPU,
@@ -315,3 +317,47 @@ def test_no_node_is_bought_in_a_group_that_loses_one_to_ec2_first(is_taken_back:
     look = a_cluster(pods=pods, nodes=nodes, groups=[dear, cheap], notices=(notice,), seen_at=LATER)
     steps = decide(look, policy).steps
     assert [type(step) for step in steps] == ([Remove] if is_taken_back else [Grow])
+
+
+NOTICED = (Notice(a_group(joined=1).instances[0].id, "rebalance", LATER),)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({}, "its pods have room nowhere else"),
+        ({"down": {"enabled": False}}, "scale_down.enabled is false"),
+        ({"rules": {"enabled": False}}, "scale_down.consolidation.enabled is false"),
+        ({"group": {"minimum": 1}}, "local-gpu-a100-us-east-1a has no more nodes than its minimum, 1"),
+        ({"rules": {"saving_usd_per_hour": 50.0}}, "its price is not above .*, 50 \\$/h"),
+        ({"node": {"do_not_disrupt": True}}, "it is marked do-not-disrupt"),
+        ({"look": {"notices": NOTICED}}, "EC2 warns that its spot capacity is likely to be interrupted"),
+        ({"node": {"cordoned": True}}, "it is closed, not ready, or on its way out"),
+        ({"pod": {"owner": ""}}, "team/web: no controller would make it anew"),
+        ({"pod": {"started": LATER}}, "its pods have run for less than"),
+        ({"pod": {"duration": timedelta(hours=2, minutes=1)}}, "a pod on it is expected to end by"),
+    ],
+    ids=str,
+)
+def test_why_a_node_is_not_emptied_is_said(given: dict[str, Any], why: str) -> None:
+    """By the first thing in the way."""
+    group = a_group(joined=1, **given.get("group", {}))
+    (node,) = nodes_of(group, **given.get("node", {}))
+    policy = a_policy(scale_down={"consolidation": Consolidation(**given.get("rules", {})), **given.get("down", {})})
+    pods = [web(node=node.name, **given.get("pod", {}))]
+    look = a_cluster(pods=pods, nodes=[node], groups=[group], seen_at=LATER, **given.get("look", {}))
+    fleet = survey(look, policy, {})
+    assert re.match(why, why_not_emptied(node, look, policy, fleet, Memory(), wanted=()))
+
+
+def test_a_node_that_pods_are_planned_on_or_that_was_begun_with_is_not_emptied() -> None:
+    """Nor another in the window of one that was begun with."""
+    group, node = standing()
+    look = a_cluster(pods=[web(node=node.name)], nodes=[node], groups=[group], seen_at=LATER)
+    fleet = survey(look, a_policy(), {})
+    for memory, wanted, why in (
+        (Memory(), {node.name}, "more pods are to come onto it"),
+        (Memory(resting={node.name: later(minutes=90)}), (), "it was begun with at 2026-11-21 10:30:00 UTC"),
+        (Memory(draining={"other": LATER}), (), "other was begun with: 1 in each window of"),
+    ):
+        assert why_not_emptied(node, look, a_policy(), fleet, memory, wanted=wanted).startswith(why)

@@ -93,7 +93,7 @@ def said(kind: str, name: str, cluster: Cluster, policy: Policy | None = None, m
         ),
         (seen({"cordoned": True}), states.REPAIRING, "closed by another than the autoscaler"),
         (seen({"cordoned": True, "cordoned_by": "ada"}), states.REPAIRING, "closed by ada"),
-        (seen(group={"minimum": 1}), states.MINIMUM, "local-cpu-us-east-1a keeps 1 nodes"),
+        (seen(group={"minimum": 1}), states.MINIMUM, "local-cpu-us-east-1a has no more nodes than its minimum, 1"),
         (
             seen({"taints": (Taint(words.RESERVED),)}, pods=[a_pod(cpu=4, created=OLD)]),
             states.RESERVED,
@@ -166,7 +166,12 @@ def test_a_busy_node_names_its_pods_and_when_they_end() -> None:
 @pytest.mark.parametrize(
     ("cluster", "given", "memory", "why"),
     [
-        (seen(pods=[on(**SERVICE)], group={"minimum": 1}), {}, Memory(), "local-cpu-us-east-1a keeps 1 nodes"),
+        (
+            seen(pods=[on(**SERVICE)], group={"minimum": 1}),
+            {},
+            Memory(),
+            "local-cpu-us-east-1a has no more nodes than its minimum, 1",
+        ),
         (seen({"do_not_disrupt": True}, pods=[on(**SERVICE)]), {}, Memory(), "it is marked do-not-disrupt"),
         (seen(pods=[on(**SERVICE)]), {"enabled": False}, Memory(), "scale_down.enabled is false"),
         (
