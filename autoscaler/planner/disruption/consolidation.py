@@ -20,6 +20,7 @@ from autoscaler.model.labels import AUTOSCALER, GPU
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.disruption.drain_brake import DrainBrake
+from autoscaler.planner.disruption.scale_down import keeps_minimum
 from autoscaler.planner.scale_up import ScaleUp, scale_up
 from autoscaler.planner.supply.candidate_nodes import COMING_TIER, FillOrder
 from autoscaler.planner.supply.fleet import Fleet
@@ -102,7 +103,7 @@ def why_not_emptied(
 def _why_never(node: Node, group: Group, spare: int, fleet: Fleet, rules: ConsolidationRules) -> str:
     """Why it is no candidate, whatever its pods are; empty where it is. ``spare``: nodes that the group may lose."""
     if spare <= 0:
-        return f"{group.name} has no more nodes than its minimum, {group.minimum}"
+        return keeps_minimum(group)
     if group.usd_per_hour <= rules.saving_usd_per_hour:
         return f"its price is not above scale_down.consolidation.saving_usd_per_hour, {rules.saving_usd_per_hour:g} $/h"
     if node.do_not_disrupt:
