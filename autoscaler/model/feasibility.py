@@ -53,7 +53,10 @@ def _number_holds(operator: str, value: str, bound: str) -> bool:
 
 
 def _whole(text: str) -> int | None:
-    number = int(text) if _WHOLE.fullmatch(text) else 2**63
+    """``None``: it is no such number."""
+    if not _WHOLE.fullmatch(text):
+        return None
+    number = int(text)
     return number if -(2**63) <= number < 2**63 else None
 
 
