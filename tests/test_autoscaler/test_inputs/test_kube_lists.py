@@ -87,6 +87,6 @@ def test_text_that_is_neither_is_refused_with_its_line() -> None:
 
 
 def test_a_template_that_helm_has_not_rendered_is_called_one() -> None:
-    """What YAML says of its braces helps nobody."""
+    """The parser's own words for its braces, an unhashable key, do not say so."""
     with pytest.raises(BadInput, match=r"^f:1: .+; a template is rendered first: helm template CHART$"):
         list(objects_in("kind: {{ .Values.kind }}\n", "f"))

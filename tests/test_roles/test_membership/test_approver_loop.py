@@ -161,7 +161,7 @@ def test_one_round_asks_for_no_lease(parties: dict[str, object], capsys: pytest.
 
 
 def test_a_service_may_come_up_before_its_api_server(tmp_path: Path) -> None:
-    """It asks in its first round. A single round is asked for by somebody who waits for its answer."""
+    """It is asked in the first round. A single round needs it at once."""
     with fake_api() as api:
         api.answer = lambda _asked: Answer(body={})
         kubeconfig = api.kubeconfig(tmp_path)
