@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Assignment, Grow, Step
 from autoscaler.model.cluster import Cluster, Group
-from autoscaler.planner.placement.available_offerings import ceilings
+from autoscaler.planner.placement.available_offerings import affordable
 from autoscaler.planner.placement.offerings import Ceilings
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import Fleet
@@ -48,7 +48,7 @@ def keep_free(
     if not entries:
         return Headroom(steps, {})
     bought = Counter({step.group: step.to - fleet.size_of(_group(cluster, step)) for step in _purchases(steps)})
-    left = ceilings(cluster, policy, fleet)
+    left = affordable(cluster, policy, fleet)
     for group in cluster.groups:
         left.take(group, bought[group.name])
     kept: dict[str, str] = {}

@@ -81,6 +81,16 @@ def test_the_headroom_breaks_no_limit(limits: dict[str, Any], to: int) -> None:
     assert grown(decided(4, limits=limits)) == {NAME: to}
 
 
+@pytest.mark.parametrize("limits", [{"nodes": 1}, {"gpus": 7}, {"usd_per_hour": 10}])
+def test_a_node_that_is_being_ended_counts_towards_the_limits_until_it_is_shut_down(limits: dict[str, Any]) -> None:
+    """Its termination hook may hold it for an hour, which AWS bills."""
+    group = a_group("gpu-a10g", joined=1, desired=0)
+    (ending,) = (replace(one, state="terminating", held=True) for one in group.instances)
+    for instance, to in ((ending, {}), (replace(ending, held=False, is_down=True), {NAME: 1})):
+        groups = (replace(group, instances=(instance,)),)
+        assert grown(decided(1, groups=groups, limits=limits)) == to
+
+
 def test_pods_come_before_the_headroom() -> None:
     """Where money is for one node only."""
     done = decided(1, limits={"nodes": 1}, pods=[a_pod("p", gpus=4)])

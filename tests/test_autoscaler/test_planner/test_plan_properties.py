@@ -65,7 +65,11 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True, room: int = 0) -> World:
 
     ``room``: nodes that each entry, and the limits, allow at least.
     """
-    entries = tuple(an_entry(name, max=draw(st.integers(room, room + 4))) for name in ("gpu-a10g", "gpu-a100", "cpu"))
+    free = st.sampled_from((0, 0, 0, 1, 2)) if trouble else st.just(0)
+    entries = tuple(
+        an_entry(name, max=draw(st.integers(room, room + 4)), headroom=draw(free))
+        for name in ("gpu-a10g", "gpu-a100", "cpu")
+    )
     limits = {
         "usd_per_hour": draw(st.none() | st.sampled_from((5.0, 30.0, 60.0))),
         "nodes": draw(st.none() | st.integers(room, room + 5)),
