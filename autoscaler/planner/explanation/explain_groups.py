@@ -26,7 +26,9 @@ def explain_group(name: str, cluster: Cluster, policy: Policy, plan: Plan) -> It
         yield f"{name} is in the policy, and AWS has no Auto Scaling group of it: run `pulumi up`"
         return
     found = standings(cluster, policy, plan)
-    left = affordable(cluster, policy, found.fleet)
+    left, bought = affordable(cluster, policy, found.fleet), _bought(cluster, found, plan)
+    for group in cluster.groups:
+        left.take(group, bought[group.name])
     for group in sorted(groups, key=lambda group: group.name):
         yield _what(group, found)
         if group.block is not None:
@@ -34,11 +36,20 @@ def explain_group(name: str, cluster: Cluster, policy: Policy, plan: Plan) -> It
                 f"  Capacity Block {group.reservation}: from {group.block.starts:%Y-%m-%d %H:%M:%S} UTC, until EC2 "
                 f"takes back what is in it at {group.block.taken_back:%Y-%m-%d %H:%M:%S} UTC"
             )
-        yield from (f"  next step: {describe(one)}: {one.because}" for one in _purchases(plan, group))
-        whys = list(_whys(group, policy, found, left))
-        yield from (f"  nothing is bought: {why}" for why in whys)
+        yield from (
+            f"  next step: {describe(one)}: {one.because}" for one in _purchases(plan) if one.group == group.name
+        )
+        nothing = "nothing more" if bought[group.name] else "nothing"
+        whys = list(_whys(group, policy, found, left, bought=bought[group.name]))
+        yield from (f"  {nothing} is bought: {why}" for why in whys)
         if not whys:
             yield "  nothing stands in the way: a node is bought when a pod needs it and no cheaper group has room"
+
+
+def _bought(cluster: Cluster, found: Standings, plan: Plan) -> Counter[str]:
+    """Group -> nodes that the plan buys."""
+    groups = {group.name: group for group in cluster.groups}
+    return Counter({one.group: one.to - found.fleet.size_of(groups[one.group]) for one in _purchases(plan)})
 
 
 def _what(group: Group, found: Standings) -> str:
@@ -48,12 +59,12 @@ def _what(group: Group, found: Standings) -> str:
     return f"{group.name} ({group.instance_type}, {bought}{group.usd_per_hour:.2f} $/h a node): {have}"
 
 
-def _purchases(plan: Plan, group: Group) -> list[Grow]:
-    return [step for step in plan.steps if isinstance(step, Grow) and step.group == group.name]
+def _purchases(plan: Plan) -> list[Grow]:
+    return [step for step in plan.steps if isinstance(step, Grow)]
 
 
-def _whys(group: Group, policy: Policy, found: Standings, left: Ceilings) -> Iterator[str]:
-    """Each thing that alone keeps one more node from being bought."""
+def _whys(group: Group, policy: Policy, found: Standings, left: Ceilings, *, bought: int) -> Iterator[str]:
+    """Each thing that alone keeps one more node from being bought, beside those that the plan buys."""
     fleet, entry = found.fleet, policy.entry(group.entry)
     if entry is None:
         yield f"the policy has no entry {group.entry} any more"
@@ -66,9 +77,8 @@ def _whys(group: Group, policy: Policy, found: Standings, left: Ceilings) -> Ite
         )
     yield from map(str, fleet.paused.get(group.name, ()))
     yield from _limits(group, policy, left)
-    room = group.maximum - fleet.size_of(group)
-    if room < 1 and entry is not None:
-        yield _full(group, room + fleet.size_of(group))
+    if entry is not None and group.maximum - fleet.size_of(group) - bought < 1:
+        yield _full(group, group.maximum)
 
 
 def _full(group: Group, maximum: int) -> str:
