@@ -28,6 +28,8 @@ class Spending:
     job: Job
     at_home: Counter[str]
     """Tasks by machine that is there already."""
+    on_the_way: Counter[str]
+    """Tasks by group of nodes that are on their way, or bought for others in any case."""
     bought: Counter[tuple[str, str, float]]
     """Nodes by instance type, capacity type and dollars per hour of each."""
     usd_per_hour: float
@@ -44,6 +46,8 @@ class Spending:
         yield f"{self.job.name}{step and f', step {step}'}: {_tasks(self.job.size)} asking for {self.job.requests()}"
         for machine, count in sorted(self.at_home.items()):
             yield f"  {_tasks(count)} on {machine}, which is there"
+        for group, count in sorted(self.on_the_way.items()):
+            yield f"  {_tasks(count)} on nodes of {group} that are on their way, or bought for other jobs"
         for (kind, capacity, usd), count in sorted(self.bought.items()):
             yield f"  buy {count} x {kind} ({capacity}) at {usd:.4f} $/h each"
         yield f"cost: {self._cost(is_step=bool(step))}"
@@ -104,6 +108,7 @@ def plan_live(job: Job, kube: Kube, *, namespace: str) -> Spending:
     return Spending(
         job=job,
         at_home=Counter(found.on_nodes),
+        on_the_way=Counter(found.on_the_way),
         bought=Counter({(one.instance_type, one.capacity_type, one.usd_per_hour): one.nodes for one in found.bought}),
         usd_per_hour=sum(one.usd_per_hour * one.nodes for one in found.bought),
         waiting=Counter({(one.because, one.would_fit_if): one.pods for one in found.waiting}),
@@ -133,6 +138,7 @@ def _read(job: Job, planned: dict[str, Any]) -> Spending:
     return Spending(
         job=job,
         at_home=Counter(node for node in planned["placements"].values() if node not in new),
+        on_the_way=Counter(),
         bought=Counter(
             (node["instance_type"], node["capacity_type"], node["usd_per_hour"]) for node in planned["nodes"]
         ),

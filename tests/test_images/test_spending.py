@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from autoscaler.replica.door import Door
 from autoscaler.reporting.metrics import Metrics
 from images.cli import jobs
+from tests.builders import a_group
 from tests.test_autoscaler.fake_api import Answer, FakeApi, fake_api
 from tests.test_autoscaler.test_replica.test_door import answering, deciding, lease, serving
 
@@ -134,11 +135,15 @@ def test_a_job_that_no_machine_could_ever_host_is_told_why() -> None:
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakeApi]:
-    """An API server whose lease names an autoscaler that has decided, and answers at its door."""
+def cluster(request: pytest.FixtureRequest) -> Iterator[FakeApi]:
+    """An API server whose lease names an autoscaler that has decided, and answers at its door.
+
+    It may be given how many nodes are on their way.
+    """
     door = Door()
+    groups = [a_group(desired=request.param)] if hasattr(request, "param") else []
     metrics = Metrics(CollectorRegistry()).app()
-    answers = {f"key/{name}": answer for name, answer in answering(deciding()).items()}
+    answers = {f"key/{name}": answer for name, answer in answering(deciding(*groups)).items()}
     door.open(metrics=metrics, why_not_alive=lambda: "", answers=answers)
     with fake_api() as api:
         serving(api, lease(f"http://127.0.0.1:{door.port}/key"))
@@ -160,6 +165,17 @@ def test_in_a_cluster_its_autoscaler_says_what_would_be_bought(cluster: FakeApi,
         "verdict: the job starts",
     ]
     assert "  buy 1 x p4d.24xlarge (on-demand) at 21.9576 $/h each" in done.output
+
+
+@pytest.mark.parametrize("cluster", [4], indirect=True)
+def test_tasks_that_go_to_nodes_on_their_way_are_told(cluster: FakeApi, tmp_path: Path) -> None:
+    """Three of the four are for a job that came before."""
+    done = live(cluster, tmp_path, "plan")
+    assert done.output.splitlines()[1:] == [
+        "  3 tasks on nodes of local-gpu-a100-us-east-1a that are on their way, or bought for other jobs",
+        "cost: nothing is bought",
+        "verdict: the job starts",
+    ]
 
 
 def test_a_job_that_nothing_could_ever_host_is_refused_at_submit(cluster: FakeApi, tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import IMPOSSIBLE, PATIENCE, STARTING, Memory, Plan, Waiting
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.errors import BadInput
+from autoscaler.model.labels import GROUP
 from autoscaler.model.volumes import Storage, Volume
+from autoscaler.planner.placement.available_offerings import COMING
 from autoscaler.planner.plan import plan
 
 _PASSING = "node.kubernetes.io/"
@@ -49,6 +51,8 @@ class WhatIf:
 
     on_nodes: dict[str, int]
     """Name of a node that is there -> pods that would go there."""
+    on_the_way: dict[str, int]
+    """Group -> pods that would go to its nodes that are on their way, or bought for other pods in any case."""
     bought: tuple[Bought, ...]
     waiting: tuple[Reason, ...]
 
@@ -64,10 +68,14 @@ def what_if(cluster: Cluster, policy: Policy, memory: Memory, pods: Sequence[Pod
     memory = replace(memory, orders={})  # where an order is open, its group would order nothing more for now
     before, decided = plan(cluster, policy, memory), plan(beside, policy, memory)
     places = {key: home for key, home in decided.memory.assignments.items() if key in keys}
+    others = {home for key, home in decided.memory.assignments.items() if key not in keys}
     nodes, groups = {node.name for node in cluster.nodes}, {group.name: group for group in cluster.groups}
-    new = _coming(decided, nodes) - _coming(before, nodes)
+    new = _purchases(decided, nodes) - _purchases(before, nodes)
+    to_come = [home for home in places.values() if home.node not in nodes]
+    shared = (home.group for home in to_come if home in others or COMING in home.node or not new[home.group])
     return WhatIf(
         on_nodes=dict(sorted(Counter(home.node for home in places.values() if home.node in nodes).items())),
+        on_the_way=dict(sorted(Counter(shared).items())),
         bought=tuple(
             Bought(name, groups[name].instance_type, groups[name].capacity_type, groups[name].usd_per_hour, many)
             for name, many in sorted(new.items())
@@ -79,10 +87,17 @@ def what_if(cluster: Cluster, policy: Policy, memory: Memory, pods: Sequence[Pod
 def impossible(cluster: Cluster, policy: Policy, pods: Sequence[Pod]) -> tuple[Reason, ...]:
     """Of these pods, what no machine and no group could hold even if they were alone.
 
+    Neither with the nodes of groups that are there now, nor once those have been terminated, which leaves what limits
+    and quotas allow to these pods; told is what stands in the way then.
+
     Raises ``BadInput`` where a pod of that name is there already.
     """
     asked = _pending(cluster, pods)
-    return _reasons(_never(plan(_alone(cluster, asked), policy, Memory()), asked))
+    alone = _alone(cluster, asked)
+    now = {one.pod for one in _never(plan(alone, policy, Memory()), asked)}
+    if not now:
+        return ()
+    return _reasons(one for one in _never(plan(_shrunk(alone), policy, Memory()), asked) if one.pod in now)
 
 
 def _pending(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Pod, ...]:
@@ -94,9 +109,10 @@ def _pending(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Pod, ...]:
     return tuple(replace(pod, created=cluster.seen_at) for pod in pods)
 
 
-def _coming(decided: Plan, there: Collection[str]) -> Counter[str]:
-    """Group -> its nodes that pods are planned on and that are not there yet."""
-    return Counter(home.group for home in set(decided.memory.assignments.values()) if home.node not in there)
+def _purchases(decided: Plan, there: Collection[str]) -> Counter[str]:
+    """Group -> its nodes that pods are planned on and that are neither there nor on their way."""
+    homes = {home for home in decided.memory.assignments.values() if home.node not in there}
+    return Counter(home.group for home in homes if COMING not in home.node)
 
 
 def _alone(cluster: Cluster, pods: tuple[Pod, ...]) -> Cluster:
@@ -119,6 +135,25 @@ def _alone(cluster: Cluster, pods: tuple[Pod, ...]) -> Cluster:
     storage = _as_bound(cluster.storage) if cluster.storage is not None else None
     nothing: dict[str, Any] = {"pauses": (), "notices": (), "provisioning_requests": ()}
     return replace(cluster, pods=(*daemons, *pods), nodes=nodes, groups=groups, storage=storage, **nothing)
+
+
+def _shrunk(cluster: Cluster) -> Cluster:
+    """Without the nodes of groups: every one that is needed is bought."""
+    used: Counter[str] = Counter()
+    for group in cluster.groups:
+        used[group.quota] += group.vcpus * len(group.instances)
+    groups = (
+        replace(
+            group,
+            desired=0,
+            launching=0,
+            instances=(),
+            quota_left=None if group.quota_left is None else group.quota_left + used[group.quota],
+        )
+        for group in cluster.groups
+    )
+    nodes = tuple(node for node in cluster.nodes if GROUP not in node.labels)
+    return replace(cluster, groups=tuple(groups), nodes=nodes)
 
 
 def _as_bound(storage: Storage) -> Storage:

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from autoscaler.kube.client import Kube
 from autoscaler.kube.watched_kinds import PODS
 from autoscaler.model import labels as words
-from autoscaler.model.cluster import Pod
+from autoscaler.model.cluster import Group, Pod
 from autoscaler.model.errors import BadInput, Unavailable
 from autoscaler.model.volumes import Storage, Volume, VolumeClaim
 from autoscaler.record.decisions import to_json
@@ -97,11 +97,11 @@ def serving(api: FakeApi, found: Callable[[], Answer] | Answer, **proxied: Any) 
     api.answer = answer
 
 
-def deciding(**given: Any) -> Any:
-    """A loop that has decided once, with a job that waits."""
+def deciding(*groups: Group, **given: Any) -> Any:
+    """A loop that has decided once, with a job that waits; ``groups``: of AWS."""
     made = bench()
     loop = made.loop(planner=lambda *_: decided().plan, **given)
-    made.knows_aws()
+    made.knows_aws(*groups)
     for pod in decided().cluster.pods:
         made.store.put(PODS, (pod.namespace, pod.name), 1, pod)
     loop.once()

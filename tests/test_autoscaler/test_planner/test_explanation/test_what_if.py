@@ -16,7 +16,7 @@ from autoscaler.model.pauses import Pause
 from autoscaler.model.volumes import Storage, VolumeClaim, VolumeClass
 from autoscaler.planner.explanation.what_if import Bought, Reason, WhatIf, impossible, what_if
 from autoscaler.planner.plan import plan
-from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node
+from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, nodes_of
 
 A100 = a_group()
 
@@ -65,6 +65,21 @@ def test_what_others_wait_for_is_not_counted() -> None:
     assert [one.nodes for one in found.bought] == [1]
     found = asked(a_pod("own", gpus=8), pods=(a_pod("other", gpus=8),))
     assert (found.on_nodes, [one.nodes for one in found.bought]) == ({}, [1])
+
+
+def test_pods_go_to_nodes_that_are_on_their_way_and_those_are_not_counted_as_bought() -> None:
+    """A node that was asked for and has not joined, or that is bought for others in any case."""
+    coming = [a_group(desired=1)]
+    found = asked(a_pod("own", gpus=8), nodes=(), groups=coming)
+    assert (found.on_the_way, found.bought) == ({A100.name: 1}, ())
+    found = asked(*a_gang(pods=3, gpus=4), nodes=(), groups=coming)
+    assert (found.on_the_way, [one.nodes for one in found.bought]) == ({A100.name: 2}, [1])
+    found = asked(a_pod("own", gpus=4), nodes=(), pods=(a_pod("other", gpus=4),))
+    assert (found.on_the_way, found.bought) == ({A100.name: 1}, ())
+    found = asked(*a_gang(pods=2, gpus=4), nodes=(), pods=(a_pod("other", gpus=4),))
+    assert (found.on_the_way, [one.nodes for one in found.bought]) == ({}, [1])  # both on the new one
+    found = asked(a_pod("own", gpus=8), nodes=(), pods=(a_pod("other", gpus=8),))
+    assert (found.on_the_way, [one.nodes for one in found.bought]) == ({}, [1])
 
 
 def test_a_job_that_waits_for_others_to_end_is_not_hopeless() -> None:
@@ -122,6 +137,49 @@ def test_a_claim_that_is_bound_a_moment_later_is_no_reason_to_refuse(claim: Volu
     storage = Storage({("team", claim.name): claim}, classes={one.name: one for one in classes})
     found = never(*a_gang(pods=2, gpus=8, claims=("data",)), storage=storage)
     assert [said in one.because for one in found] == ([True] if said else [])
+
+
+QUOTA: dict[str, Any] = {"quota": "L-DB2E81BA", "vcpus": 48, "quota_left": 0}
+
+
+@pytest.mark.parametrize(
+    ("limits", "group"),
+    [
+        ({"nodes": 2}, {}),
+        ({"gpus": 16}, {}),
+        ({"usd_per_hour": 50}, {}),
+        (None, QUOTA),
+        (None, {"launching": 1, "desired": 2, "maximum": 2}),
+    ],
+    ids=["nodes", "GPUs", "dollars", "quota", "launches"],
+)
+def test_nodes_that_others_use_now_are_no_reason_to_refuse(limits: Any, group: dict[str, Any]) -> None:
+    """Limits and quotas are free again once their jobs have ended; also of machines that are being ended."""
+    used = {key: value for key, value in group.items() if key in QUOTA}
+    busy = replace(a_group("gpu-a10g", joined=2), **used)
+    ending = replace(busy.instances[0], state="terminating", held=True)
+    policy = a_policy(an_entry("gpu-a10g", max=2), an_entry("gpu-a100", max=2), limits=limits or {})
+    job = a_gang(pods=2, gpus=8)
+    for there in (busy, replace(busy, instances=(ending, busy.instances[1]), desired=1)):
+        nodes = nodes_of(there)
+        residents = [a_pod(f"busy-{node.name}", node=node.name, phase="Running", gpus=4) for node in nodes[1:]]
+        groups = [there, a_group(**{"joined": 0} | group)]
+        assert impossible(a_cluster(nodes=nodes, groups=groups, pods=residents), policy, job) == ()
+        [found] = impossible(a_cluster(nodes=nodes, groups=groups, pods=residents), policy, a_gang(pods=3, gpus=8))
+        assert found.because.startswith("needs 3 more gpu-a100 nodes")
+        assert "max 2 of group gpu-a100 leaves 2" in found.because
+
+
+def test_what_a_node_of_a_group_could_hold_as_it_is_now_is_not_refused() -> None:
+    """By a label that nothing says of a new one."""
+    group = a_group("gpu-a10g", joined=1)
+    [node] = nodes_of(group)
+    nodes = [replace(node, labels={**node.labels, "nvidia.com/gpu.product": "NVIDIA-A10G"})]
+    job = a_gang(pods=1, gpus=4, selector={"product": "NVIDIA-A10G"})
+    policy = a_policy(an_entry("gpu-a10g"))
+    assert impossible(a_cluster(nodes=nodes, groups=[group]), policy, job) == ()
+    [found] = impossible(a_cluster(groups=[a_group("gpu-a10g")]), policy, job)
+    assert "product" in found.because
 
 
 def test_pods_that_stand_alone_may_take_turns() -> None:
