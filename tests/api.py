@@ -305,5 +305,7 @@ def _notes(pod: Pod) -> Iterator[tuple[str, str]]:
     for key, number in ((words.GANG_SIZE, pod.gang and pod.gang.size), (words.GANG_MIN, pod.gang and pod.gang.minimum)):
         if number is not None:
             yield key, str(number)
+    if pod.gang and pod.gang.topology:
+        yield words.GANG_ZONE, pod.gang.topology
     if pod.admitted_to:
         yield words.ADMITTED_TO, pod.admitted_to

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from typing import Any, Final
+from dataclasses import replace
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.kube.schema.core import JobJson
-from autoscaler.kube.schema.jobs import job_from
-from autoscaler.kube.watched_kinds import JOBS
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Admit, Grow, Memory, Resize, Step
-from autoscaler.model.cluster import Cluster, GangRef, Pod
+from autoscaler.model.actions import Admit, Memory
 from autoscaler.model.constraints import Taint, Toleration
 from autoscaler.model.jobs import ElasticRole
 from autoscaler.model.pauses import Pause, budget_of
@@ -26,174 +17,12 @@ from autoscaler.model.resources import CPU, Resources
 from autoscaler.planner.plan import plan
 from tests import examples
 from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node
-from tests.world import World
-
-TICK: Final = timedelta(seconds=5)
-INTERVAL: Final = timedelta(seconds=15)
-_DECODER: Final = msgspec.json.Decoder(JobJson)
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """A job of one elastic role, perhaps with parameter servers, elastic or not."""
-
-    name: str
-    workers: tuple[int, int]
-    servers: tuple[int, int] = (0, 0)
-    cpu: int = 1
-    server_cpu: int = 1
-    priority: int = 0
-    usd: float = 0.0
-    owner: str = ""
-
-
-@dataclass
-class ElasticWorld(World):
-    """With Jobs and their controller. Pods that are being deleted stay for one tick."""
-
-    asked: dict[str, Submitted] = field(default_factory=dict)
-    changed: dict[str, Any] = field(default_factory=dict)
-    names: Counter[str] = field(default_factory=Counter)
-    admitted: set[str] = field(default_factory=set)
-    """Pods that the plan that is being carried out gives a node."""
-    resized: list[Resize] = field(default_factory=list)
-    pauses: tuple[Pause, ...] = ()
-
-    def submit(self, job: Submitted) -> None:
-        """Its Jobs begin at their least."""
-        self.asked[job.name] = job
-        for role, (least, most) in (("worker", job.workers), ("ps", job.servers)):
-            if not most:
-                continue
-            marks = {words.ELASTIC: f"{least}..{most}"} if least < most else {}
-            marks |= {words.FOLLOWS: f"{job.name}-worker"} if role == "ps" and marks else {}
-            marks |= {words.ELASTIC_USD: f"{job.usd:g}"} if job.usd else {}
-            self.api.jobs[f"team/{job.name}-{role}"] = {
-                "metadata": {
-                    "name": f"{job.name}-{role}",
-                    "namespace": "team",
-                    "uid": f"uid-{job.name}-{role}",
-                    "resourceVersion": "1",
-                    "creationTimestamp": self.now.isoformat(),
-                    "annotations": marks,
-                },
-                "spec": {"parallelism": least, "completions": least, "completionMode": "Indexed"},
-            }
-        self.control()
-
-    def control(self) -> None:
-        """As the Job controller does: the highest indexes end, what lacks is made."""
-        for key in [key for key, pod in self.pods.items() if pod.deleting]:
-            del self.pods[key]
-        for key, raw in self.api.jobs.items():
-            there = {int(pod.labels[words.COMPLETION_INDEX]): pod for pod in self.tasks(key)}
-            for index in [index for index in there if index >= raw["spec"]["parallelism"]]:
-                pod = self.pods.pop(there[index].key)
-                if pod.node:  # others end at once
-                    self.pods[pod.key] = replace(pod, deleting=True)
-            for index in range(raw["spec"]["parallelism"]):
-                if index not in there:
-                    self._make(key.partition("/")[2], index)
-
-    def tasks(self, key: str) -> list[Pod]:
-        """The pods of a Job that are to stay."""
-        owner = f"Job/{key.partition('/')[2]}"
-        return [pod for pod in self.pods.values() if pod.owner == owner and not pod.deleting]
-
-    def _make(self, name: str, index: int) -> None:
-        job = self.asked[name.rpartition("-")[0]]
-        self.names[name] += 1
-        needed, size = job.workers[0] + job.servers[0], job.workers[1] + job.servers[1]
-        pod = a_pod(
-            f"{name}-{index}-{self.names[name]}",
-            cpu=job.cpu if name.endswith("-worker") else job.server_cpu,
-            created=self.now,
-            priority=job.priority,
-            labels={words.COMPLETION_INDEX: str(index), words.OWNER: job.owner},
-            gang=GangRef("team", job.name, size=size, minimum=needed),
-            gates=(words.GATE,),
-            owner=f"Job/{name}",
-        )
-        self.pods[pod.key] = pod
-
-    def look(self) -> Cluster:
-        """With the Jobs."""
-        found = {}
-        for key, raw in self.api.jobs.items():
-            told = _DECODER.decode(msgspec.json.encode(raw))
-            found["team", key.partition("/")[2]] = (told.metadata.version(), job_from(told))
-        self.store.replace(JOBS, found)
-        return replace(super().look(), pauses=self.pauses)
-
-    def _may(self, step: Step) -> None:
-        """Sizes stay within what was asked, and change once in an interval."""
-        if not isinstance(step, Resize):
-            return super()._may(step)
-        name, _, role = step.name.rpartition("-")
-        job = self.asked[name]
-        least, most = job.workers if role == "worker" else job.servers
-        assert least <= step.to <= most, step
-        assert step.was == self.api.jobs[f"team/{step.name}"]["spec"]["parallelism"] != step.to, step
-        last = self.changed.get(step.name)
-        assert last is None or self.now - last >= INTERVAL, f"{step} {self.now - last} after the last"
-        self.changed[step.name] = self.now
-        self.resized.append(step)
-        placed = [pod for pod in self.tasks(f"team/{step.name}") if pod.node or pod.key in self.admitted]
-        assert step.to < step.was or len(placed) == step.was, f"{step} while some of it have no place"
-        return None
-
-    def check_gangs_and_nodes(self) -> None:
-        """No gang in part, servers in proportion, and no node above what it has."""
-        for job in self.asked.values():
-            placed = {
-                role: sum(pod.node is not None for pod in self.tasks(f"team/{job.name}-{role}"))
-                for role in ("worker", "ps")
-            }
-            runs = placed["worker"] >= job.workers[0] and placed["ps"] >= job.servers[0]
-            assert runs or not any(placed.values()), f"{job.name}: {placed}"
-        for name in self.nodes:
-            assert min(self._free(name).values()) >= 0, f"{name} is too full"
-
-    def settle(self, ticks: int) -> None:
-        """The autoscaler acts, and the others do."""
-        for _ in range(ticks):
-            decided = plan(self.look(), self.policy, self.remembered)
-            self.remembered = decided.memory
-            unpaid = {pod.key for pod in self.pods.values() if self._is_unpaid_growth(pod)}
-            for step in decided.steps:
-                assert not isinstance(step, Grow) or not {*step.demand} <= unpaid, f"{step} for growth without money"
-            self.admitted = {pod for step in decided.steps if isinstance(step, Admit) for pod, _ in step.placements}
-            self.carry_out(decided)
-            self.control()
-            self.check_gangs_and_nodes()
-            self.pass_time(TICK)
-
-    def _is_unpaid_growth(self, pod: Pod) -> bool:
-        job = self.asked.get(pod.gang.name) if pod.gang else None
-        if job is None or job.usd:
-            return False
-        least = job.workers[0] if "-worker-" in pod.name else job.servers[0]
-        return int(pod.labels[words.COMPLETION_INDEX]) >= least
-
-    remembered: Memory = field(default_factory=Memory)
-
-
-def a_world(*machines: int, groups: tuple[Any, ...] = (), seed: int = 0) -> ElasticWorld:
-    """Own machines with so many CPUs."""
-    nodes = {f"own-{n}": an_on_prem_node(f"own-{n}", gpus=0, cpu=cpu) for n, cpu in enumerate(machines)}
-    return ElasticWorld(a_policy(), {}, nodes, groups, random.Random(seed))  # noqa: S311 - reproducible on purpose
-
-
-def sizes_of(world: ElasticWorld) -> dict[str, int]:
-    """How many tasks of each Job have a node."""
-    return {
-        key.partition("/")[2]: sum(pod.node is not None for pod in world.tasks(key)) for key in sorted(world.api.jobs)
-    }
+from tests.elastic_world import Submitted, an_elastic_world, arrive, sizes_of
 
 
 def test_a_job_starts_at_its_least_grows_into_what_is_free_and_gives_it_back() -> None:
     """Survivors keep their pods: what ends are the highest indexes."""
-    world = a_world(4, 4)
+    world = an_elastic_world(4, 4)
     world.submit(Submitted("a", workers=(2, 4), cpu=2))
     world.settle(1)
     assert sizes_of(world) == {"a-worker": 2}
@@ -209,7 +38,7 @@ def test_a_job_starts_at_its_least_grows_into_what_is_free_and_gives_it_back() -
 
 def test_nothing_is_bought_for_pods_that_get_the_room_of_elastic_tasks() -> None:
     """Neither before the tasks have ended nor after."""
-    world = a_world(4, groups=(a_group("cpu", maximum=3),))
+    world = an_elastic_world(4, groups=(a_group("cpu", maximum=3),))
     world.submit(Submitted("a", workers=(1, 4)))
     world.settle(6)
     assert sizes_of(world) == {"a-worker": 4}
@@ -224,7 +53,7 @@ def test_nothing_is_bought_for_growth_unless_the_job_says_what_it_may_cost() -> 
     group = a_group("cpu", maximum=3)
     per_node = int(group.allocatable["cpu"] / 1000)
     for usd, nodes in ((0.0, 0), (1.5 * group.usd_per_hour, 1)):
-        world = a_world(1, groups=(group,))
+        world = an_elastic_world(1, groups=(group,))
         world.submit(Submitted("a", workers=(1, 3 * per_node), usd=usd))
         world.settle(20)
         assert (world.bought, sizes_of(world)["a-worker"]) == (nodes, 1 + nodes * per_node)
@@ -243,7 +72,7 @@ def test_a_spent_budget_ends_growth_for_money_and_keeps_what_is_paid_for(budget:
     """Of the job's namespace or owner; it still grows into what is there."""
     group = a_group("cpu", maximum=3)
     per_node = int(group.allocatable["cpu"] / 1000)
-    world = a_world(1, groups=(group,))
+    world = an_elastic_world(1, groups=(group,))
     world.submit(Submitted("a", workers=(1, 3 * per_node), usd=1.5 * group.usd_per_hour, owner="ada"))
     world.settle(20)
     assert (world.bought, sizes_of(world)["a-worker"]) == (1, 1 + per_node)
@@ -258,7 +87,7 @@ def test_a_spent_budget_ends_growth_for_money_and_keeps_what_is_paid_for(budget:
 
 def test_a_job_grows_onto_nodes_that_it_tolerates_and_onto_none_that_is_kept_for_others() -> None:
     """What let its first pod onto a node that was kept for it, lets the next ones onto no other such node."""
-    world = a_world(1, 4, 8)
+    world = an_elastic_world(1, 4, 8)
     for name, key in (("own-1", "team"), ("own-2", words.RESERVED)):
         world.nodes[name] = replace(world.nodes[name], taints=(Taint(key),))
     world.submit(Submitted("a", workers=(1, 20)))
@@ -271,7 +100,7 @@ def test_a_job_grows_onto_nodes_that_it_tolerates_and_onto_none_that_is_kept_for
 
 def test_servers_follow_the_workers() -> None:
     """Of 1 to 4 workers and 1 to 2 servers: two workers need the second server."""
-    world = a_world(4)
+    world = an_elastic_world(4)
     world.submit(Submitted("a", workers=(1, 4), servers=(1, 2)))
     world.settle(6)
     assert sizes_of(world) == {"a-ps": 2, "a-worker": 2}
@@ -283,7 +112,7 @@ def test_servers_follow_the_workers() -> None:
 
 def test_gangs_and_growth_go_where_the_least_is_wasted() -> None:
     """Where each pod goes to the fullest node that has room, 56 of these workers find a place, of 66 at most."""
-    world = a_world(*(12,) * 14, *(24,) * 12)
+    world = an_elastic_world(*(12,) * 14, *(24,) * 12)
     for name, node in world.nodes.items():
         world.nodes[name] = replace(node, allocatable=node.allocatable - Resources({CPU: 379}))
     for name in ("a", "b"):
@@ -293,19 +122,11 @@ def test_gangs_and_growth_go_where_the_least_is_wasted() -> None:
     assert sum(count for name, count in sizes_of(world).items() if name.endswith("-worker")) == 66
 
 
-def arrive(world: ElasticWorld, name: str, pods: int, cpu: int = 1) -> None:
-    """A gang of others, behind the gate."""
-    for number in range(pods):
-        gang, gates = GangRef("team", name, size=pods), (words.GATE,)
-        pod = a_pod(f"{name}-{number}", cpu=cpu, gates=gates, created=world.now, gang=gang)
-        world.pods[pod.key] = pod
-
-
 def test_a_job_does_not_grow_onto_machines_of_which_a_gang_that_is_bought_for_takes_the_rest() -> None:
     """Seven of the gang have room here, and a node is bought for the others: none of it is there to grow into."""
     group = a_group("cpu", maximum=3)
     per_node = int(group.allocatable["cpu"] / 1000)
-    world = a_world(8, groups=(group,))
+    world = an_elastic_world(8, groups=(group,))
     world.submit(Submitted("a", workers=(1, 8)))
     world.settle(1)
     arrive(world, "gang", 7 + per_node)
@@ -319,7 +140,7 @@ def test_growth_that_pays_takes_what_the_limits_leave_after_the_purchase_of_othe
     for maximum in (1, 2):
         group = a_group("cpu", maximum=maximum)
         per_node = int(group.allocatable["cpu"] / 1000)
-        world = a_world(2, groups=(group,))
+        world = an_elastic_world(2, groups=(group,))
         world.submit(Submitted("a", workers=(2, 2 + 2 * per_node), usd=10))
         world.settle(1)
         arrive(world, "gang", per_node)
@@ -382,7 +203,7 @@ def test_growth_and_purchases_agree(
 
     An older gang may get places by it that it could not have been bought, and then gets them.
     """
-    world = a_world(*machines, groups=(a_group("cpu", maximum=maximum),) if maximum else ())
+    world = an_elastic_world(*machines, groups=(a_group("cpu", maximum=maximum),) if maximum else ())
     world.submit(Submitted("a", workers=(workers[0], sum(workers)), servers=servers, cpu=cpu, usd=usd))
     for number, (pods, size, ticks) in enumerate(gangs):
         world.settle(ticks)
@@ -417,7 +238,7 @@ def test_whatever_comes_sizes_keep_their_bounds_and_gangs_stay_whole(
     machines: list[int], jobs: list[Submitted], events: list[tuple[int, int, bool]], maximum: int
 ) -> None:
     """Jobs come, then pods of others, with a gate and without, of any priority; then those end, and all may grow."""
-    world = a_world(*machines, groups=(a_group("cpu", maximum=maximum),) if maximum else ())
+    world = an_elastic_world(*machines, groups=(a_group("cpu", maximum=maximum),) if maximum else ())
     for number, job in enumerate(jobs):
         world.submit(replace(job, name=f"job{number}"))
         world.settle(2)
