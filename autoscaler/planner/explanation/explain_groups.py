@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Grow, Plan, describe
 from autoscaler.model.cluster import Cluster, Group
@@ -78,13 +79,14 @@ def _whys(group: Group, policy: Policy, found: Standings, left: Ceilings, *, bou
     yield from map(str, fleet.paused.get(group.name, ()))
     yield from _limits(group, policy, left)
     if entry is not None and group.maximum - fleet.size_of(group) - bought < 1:
-        yield _full(group, group.maximum)
+        yield from _full(group, entry)
 
 
-def _full(group: Group, maximum: int) -> str:
-    if group.max_size is not None and maximum < group.max_size:
-        return "the price of its nodes is not known: write usd_per_hour into its policy entry"
-    return f"the MaxSize of the Auto Scaling group is {maximum}: `pulumi up` brings that of the policy"
+def _full(group: Group, entry: GroupEntry) -> Iterator[str]:
+    if group.max_size is not None and group.maximum < group.max_size:
+        yield "the price of its nodes is not known: write usd_per_hour into its policy entry"
+    elif group.maximum < entry.max:
+        yield f"the MaxSize of the Auto Scaling group is {group.maximum}: `pulumi up` brings that of the policy"
 
 
 def _said(group: Group, code: str) -> str:

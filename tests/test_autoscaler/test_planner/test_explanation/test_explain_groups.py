@@ -104,14 +104,34 @@ def test_what_runs_counts_towards_limits_and_maxima() -> None:
     assert of(limits={"usd_per_hour": 6}) == ["limits.usd_per_hour is 6, which leaves 0.0000 $/h"]
     assert of(limits={"gpus": 10}) == ["limits.gpus is 10, which leaves 2 of the 4 of a node"]
     assert of(limits={"gpus": 6}) == ["limits.gpus is 6, which leaves 0 of the 4 of a node"]
-    assert of(most=2) == ["max of group gpu-a10g is 2, and as many run or were asked for"]
+    used_up = "max of group gpu-a10g is 2, and as many run or were asked for"
+    assert of(most=2) == [used_up]
     assert of(most=3) == []
     full = "the MaxSize of the Auto Scaling group is 2: `pulumi up` brings that of the policy"
     assert of(group=replace(group, maximum=2)) == [full]
     assert of(group=replace(group, maximum=3)) == []
     assert of(group=replace(group, maximum=2, max_size=2)) == [full]
+    assert of(group=replace(group, maximum=2), most=2) == [used_up]
     unpriced = "the price of its nodes is not known: write usd_per_hour into its policy entry"
     assert of(group=replace(group, maximum=2, max_size=3)) == [unpriced]
+
+
+@pytest.mark.parametrize(
+    ("maximum", "given", "here", "there"),
+    [
+        (9, {"most": 1}, *["max of group gpu-a10g is 1, and as many run or were asked for"] * 2),
+        (9, {"limits": {"usd_per_hour": 6}}, *["limits.usd_per_hour is 6, which leaves 0.3280 $/h"] * 2),
+        (1, {}, "the MaxSize of the Auto Scaling group is 1: `pulumi up` brings that of the policy", ""),
+        (9, {}, "", ""),
+    ],
+)
+def test_what_the_plan_buys_is_counted(maximum: int, given: dict[str, Any], here: str, there: str) -> None:
+    """What stands in the way of more is said of its own group, and of the other zone's where it is in its way too."""
+    groups = [a_group("gpu-a10g", zone, maximum=maximum) for zone in ZONES]
+    lines = told(*groups, pods=[a_pod("p", gpus=4)], **given)
+    assert [line.startswith("  next step: grow") for line in lines] == [False, True, False, False, False]
+    assert lines[2] == (f"  nothing more is bought: {here}" if here else f"  {FREE}")
+    assert lines[4] == (f"  nothing is bought: {there}" if there else f"  {FREE}")
 
 
 def test_a_pause_and_an_entry_that_is_gone_are_told() -> None:
