@@ -16,9 +16,8 @@ cost about the same another may be found.
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -33,15 +32,14 @@ from autoscaler.planner.explanation.what_if import impossible, what_if
 from autoscaler.planner.plan import plan
 from tests.builders import a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 from tests.elastic_world import ElasticWorld, Submitted, an_elastic_world, arrive, sizes_of
+from tests.golden import Golden
 from tests.waiting_cases import case
 from tests.world import World
 
-FILE: Final = Path(__file__).with_name("test_autoscaler") / "test_planner" / "golden_plans.txt"
 TICK: Final = timedelta(seconds=40)
 _TICKS: Final = 9
 _LOOKS: Final = 30
 _GROUPS: Final = ("gpu-a10g", "gpu-a100", "cpu")
-_MANY: Final = {"waiting": 48, "morning": 12, "elastic": 20, "explained": 14}
 
 
 def in_words(decided: Plan) -> Iterator[str]:
@@ -214,37 +212,10 @@ def _others(world: ElasticWorld, number: int, dice: random.Random, *, topology: 
     arrive(world, gang.name, pods, cpu, priority=dice.choice((0, 0, 5)), gang=gang)
 
 
-_KINDS: Final[dict[str, Callable[[int], Iterator[str]]]] = {
-    "waiting": waiting,
-    "morning": morning,
-    "elastic": elastic,
-    "explained": explained,
-}
-NAMES: Final = tuple(f"{kind} {number}" for kind, many in _MANY.items() for number in range(many))
-
-
-def made(name: str) -> list[str]:
-    """The lines of one."""
-    kind, number = name.split()
-    return list(_KINDS[kind](int(number)))
-
-
-def kept() -> dict[str, list[str]]:
-    """The lines of each that the file has."""
-    found: dict[str, list[str]] = {}
-    for line in FILE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("# "):
-            found[line[2:]] = []
-        elif line:
-            found[list(found)[-1]].append(line)
-    return found
-
-
-def main() -> int:
-    """Write all of them."""
-    FILE.write_text("".join(f"# {name}\n" + "".join(f"{line}\n" for line in made(name)) + "\n" for name in NAMES))
-    return 0
-
+GOLDEN: Final = Golden(
+    Path(__file__).with_name("test_autoscaler") / "test_planner" / "golden_plans.txt",
+    {"waiting": (waiting, 48), "morning": (morning, 12), "elastic": (elastic, 20), "explained": (explained, 14)},
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    GOLDEN.write()

@@ -39,10 +39,12 @@ def keep_free(
     *,
     wanted: Collection[str],
     assignments: Mapping[str, Assignment],
+    may_buy: bool = True,
 ) -> Headroom:
     """Keep idle nodes of each entry with a headroom, and buy what lacks.
 
     ``steps``: what is done for pods; ``wanted``: nodes that pods are planned on; ``assignments``: of each pod.
+    ``may_buy``: else pods for which purchases wait would take what is bought now.
     """
     entries = [entry for entry in policy.groups if entry.headroom]
     if not entries:
@@ -61,7 +63,7 @@ def keep_free(
         coming = sum(_unclaimed(group, fleet, bought[group.name], assignments) for group in groups)
         lack = entry.headroom - len(idle) - coming
         if lack > 0:
-            found = _buy(groups, lack, fleet, left, bought)
+            found = _buy(groups, lack, fleet, left, bought) if may_buy else Counter()
             more += found
             lacking |= found.total() < lack
     return Headroom(_with(steps, more, cluster, fleet), kept, lacking=lacking)

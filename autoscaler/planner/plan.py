@@ -131,7 +131,10 @@ def _surveyed(cluster: Cluster, policy: Policy, memory: Memory, cache: NodeCache
 def _scaled_up(look: _Look, limits: SearchLimits, answers: AnswerCache | None) -> _Scaled:
     cluster, policy, fleet, placed = look.cluster, look.policy, without(look.fleet, look.above), look.memory.assignments
     up = scale_up(cluster, policy, fleet, assignments=placed, limits=limits, answers=answers)
-    return _Scaled(up, keep_free(cluster, policy, fleet, up.steps, wanted=up.wanted, assignments=up.assignments))
+    spare = keep_free(
+        cluster, policy, fleet, up.steps, wanted=up.wanted, assignments=up.assignments, may_buy=not up.is_held
+    )
+    return _Scaled(up, spare)
 
 
 def _disrupted(look: _Look, scaled: _Scaled, limits: SearchLimits) -> _Disrupted:

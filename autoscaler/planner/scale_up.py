@@ -37,7 +37,7 @@ from autoscaler.planner.handoff.nominations import homes_of, is_contended, nomin
 from autoscaler.planner.handoff.provisioning import answers as answers_to_requests
 from autoscaler.planner.handoff.provisioning import looks as ends_of_bookings
 from autoscaler.planner.handoff.reservations import openings, reservations
-from autoscaler.planner.handoff.scheduler_grace import left_alone, may_be_bought, not_tried_yet
+from autoscaler.planner.handoff.scheduler_grace import are_held, left_alone, not_tried_yet
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.pending_pods import Pending, pending_pods
 from autoscaler.planner.pinned_pods import Settled, settle
@@ -65,6 +65,8 @@ class ScaleUp:
     """Name of a node that pods are planned on -> for which pod."""
     assignments: Mapping[str, Assignment]
     """Pod key -> where it is planned."""
+    is_held: bool = False
+    """Whether purchases wait until the scheduler has tried pods that have just come."""
     looks: tuple[datetime, ...] = ()
     """When to look again at those that wait for machines that we own."""
     bound: float = 0.0
@@ -92,8 +94,11 @@ def scale_up(
     homes = _homes(pending.gangs, assignments, snapshot)
     market = _market(cluster, policy, fleet, snapshot, homes)
     served = _serve(cluster, policy, pending, market, homes=homes, limits=limits)
-    answered = _answer(cluster, pending, served, Unschedulable(cluster, policy, fleet, market, answers), settled)
     gangs, packing = served.gangs, served.packing
+    planned = purchases(gangs, packing, fleet, free)
+    is_held = are_held(planned, served.tried_at)
+    unschedulable = Unschedulable(cluster, policy, fleet, market, answers)
+    answered = _answer(cluster, pending, served, unschedulable, settled, is_held=is_held)
     pins = [(pod, place) for pod in pending.pinned if (place := snapshot.place_on(pinned_to(pod) or "")) is not None]
     expected = {pod.key: place for pod, place in pins} | packing.homes
     return ScaleUp(
@@ -106,11 +111,12 @@ def scale_up(
             *answered.admits,
             *answers_to_requests(cluster, gangs, packing.placed, answered.waiting),
             *(nominations(gangs, packing.placed, fleet.residents) if cluster.may_nominate else ()),
-            *may_be_bought(purchases(gangs, packing, fleet, free), served.tried_at),
+            *(() if is_held else planned),
             *openings(cluster, expected, places=fleet.reserved, patience=policy.scale_up.boot_timeout),
         ),
         waiting=tuple(sorted(answered.waiting, key=lambda one: one.pod)),
         assignments=_assignments(packing),
+        is_held=is_held,
         bound=purchase_bound(packing, served.queue.shapes, market, served.queue.proof),
         looks=(*served.looks, *ends_of_bookings(cluster)),
         wanted={place.name: place.guests[0] for place in snapshot.places if place.guests and place.node is not None},
@@ -212,7 +218,13 @@ class _Answered:
 
 
 def _answer(
-    cluster: Cluster, pending: Pending, served: _Served, unschedulable: Unschedulable, settled: Settled
+    cluster: Cluster,
+    pending: Pending,
+    served: _Served,
+    unschedulable: Unschedulable,
+    settled: Settled,
+    *,
+    is_held: bool,
 ) -> _Answered:
     """Which gangs start, and why the other pods wait. The snapshot is as it was."""
     gangs, packing, snapshot = served.gangs, served.packing, unschedulable.market.snapshot
@@ -231,7 +243,7 @@ def _answer(
         else:
             admit = start(gang, placed, contended=contended, taken=taken)
             admits += [admit] if admit else []
-            waiting += not_yet(gang, placed, admitted=admit)
+            waiting += not_yet(gang, placed, admitted=admit, is_held=is_held)
             waiting += left_alone(gang, placed, cluster.seen_at)
     waiting += unschedulable.explain((gang, demand_of(gang, snapshot)) for gang in refused)
     waiting += [Waiting(pod.key, why, unschedulable.changes_for(pod), cause=STUCK) for pod, why in settled.stuck]

@@ -80,7 +80,7 @@ def _of_pod(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator
 
 def _of_job(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator[str]:
     """A line for each thing that is to be said of its pods, the pods that it holds for first."""
-    pods = [pod for pod in cluster.pods if _is_of(pod, key)]
+    pods = sorted((pod for pod in cluster.pods if _is_of(pod, key)), key=lambda pod: (len(pod.name), pod.name))
     namespace, _, name = key.partition("/")
     steps = [one for one in cluster.workflow_steps if one.namespace == namespace and name in (one.of, one.name)]
     requests = [one for one in cluster.provisioning_requests if f"{one.namespace}/{one.name}" == key]

@@ -42,8 +42,8 @@ def _whose(gang: Gang, placements: Collection[object]) -> str:
     return f"all of {len(placements)} waiting pods of gang {gang.name} have"
 
 
-def not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None) -> list[Waiting]:
-    """Of the pods that have a place: those that do not go there now, and why."""
+def not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None, is_held: bool) -> list[Waiting]:
+    """Of the pods that have a place: those that do not go there now, and why; ``is_held``: nothing is bought now."""
     going = {key for key, _ in admitted.placements} if admitted else set()
     places = dict(placed.places)
     ready = sum(1 for place in places.values() if has_joined(place))
@@ -53,7 +53,7 @@ def not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None) -> list[Waiti
         if place is None:
             because = f"gang {gang.name} runs with fewer pods; nothing is free for this one"
         elif not has_joined(place):
-            because = _on_its_way(place)
+            because = _on_its_way(place, is_held=is_held)
         elif GATE in pod.gates and pod.key not in going:
             because = (
                 f"waits for its gang {gang.name}: {ready} of {len(places)} pods have a node that is ready"
@@ -72,10 +72,11 @@ def not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None) -> list[Waiti
     return found
 
 
-def _on_its_way(place: Place) -> str:
+def _on_its_way(place: Place, *, is_held: bool) -> str:
     group = place.group
     if place.price and group:
-        return f"a new {group.instance_type} in {group.zone} is asked of EC2 for it (group {group.entry})"
+        when = " once the scheduler has tried the pods that have just come" if is_held else ""
+        return f"a new {group.instance_type} in {group.zone} is asked of EC2 for it{when} (group {group.entry})"
     if place.node is None and group:
         return f"its node is on its way: {group.instance_type} in {group.zone} (group {group.entry})"
     if place.node is not None and place.node.cordoned:

@@ -9,7 +9,7 @@ guess.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -83,12 +83,12 @@ def left_alone(gang: Gang, placed: Placed, now: datetime) -> list[Waiting]:
     ]
 
 
-def may_be_bought(steps: Sequence[Grow], ends: Mapping[str, datetime]) -> Sequence[Grow]:
-    """All of the purchases, or none where one of them is for one of these pods: a part of a plan is no plan.
+def are_held(steps: Iterable[Grow], ends: Mapping[str, datetime]) -> bool:
+    """Whether these purchases wait: all of them where one is for one of these pods, as a part of a plan is no plan.
 
     Bought without the others, it could be taken by those for which nothing was bought, and be bought again.
     """
-    return () if any(key in ends for step in steps for key in step.demand) else steps
+    return any(key in ends for step in steps for key in step.demand)
 
 
 def _is_open(place: Place) -> bool:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden_plans import NAMES, kept, made
+from tests.golden_plans import GOLDEN
 
-KEPT = kept()
+KEPT = GOLDEN.kept()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GOLDEN.names)
 def test_a_plan_is_what_it_was(name: str) -> None:
-    """Steps, prices, places and reasons."""
-    assert made(name) == KEPT[name]
+    """Steps, prices, places, reasons and explanations."""
+    assert GOLDEN.made(name) == KEPT[name]
 
 
 def test_no_plan_is_kept_that_is_not_made_any_more() -> None:
     """Nor is one missing."""
-    assert tuple(KEPT) == NAMES
+    assert tuple(KEPT) == GOLDEN.names

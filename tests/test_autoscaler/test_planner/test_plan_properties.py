@@ -92,6 +92,7 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True, room: int = 0) -> World:
         reserves=draw(st.booleans()),
         guarded=draw(st.sampled_from((0.0, 0.5))) if trouble else 0.0,
         breaks=draw(st.sampled_from((0.0, 0.0, 0.05))) if trouble else 0.0,
+        meddles=draw(st.sampled_from((0.0, 0.0, 0.2))) if trouble else 0.0,
         interrupts=draw(st.sampled_from((0.0, 0.0, 0.1))) if trouble else 0.0,
     )
 

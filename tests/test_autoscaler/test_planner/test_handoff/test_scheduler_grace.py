@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from autoscaler.model.actions import Grow
+from autoscaler.model.actions import Grow, Memory
 from autoscaler.model.cluster import Pod
 from autoscaler.planner.demand.gangs import gangs_of
-from autoscaler.planner.handoff.scheduler_grace import is_left_alone, may_be_bought, not_tried_yet
+from autoscaler.planner.handoff.scheduler_grace import are_held, is_left_alone, not_tried_yet
 from autoscaler.planner.placement.snapshot import Snapshot
+from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.fleet import survey
-from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
+from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later, nodes_of
 
 
 def untried(pods: list[Pod], places: list[Place], now: Any = NOW) -> dict[str, float]:
@@ -77,5 +79,29 @@ def test_purchases_wait_all_or_not_at_all() -> None:
     steps = [
         Grow(group=name, was=0, to=1, usd_per_hour=1.0, demand=(f"team/{name}",), because="") for name in ("a", "b")
     ]
-    assert may_be_bought(steps, {"team/c": NOW}) == steps
-    assert may_be_bought(steps, {"team/b": NOW}) == ()
+    assert not are_held(steps, {"team/c": NOW})
+    assert are_held(steps, {"team/b": NOW})
+    assert not are_held([], {"team/b": NOW})
+
+
+def test_neither_pods_nor_headroom_are_bought_for_until_the_scheduler_has_tried_a_pod_that_may_find_room() -> None:
+    """Of two pods that the machine could take one may go there; what is bought before may be for the other one.
+
+    A node that was bought for the headroom would be taken by it, and another one bought.
+    """
+    policy = a_policy(an_entry("gpu-a100", headroom=1, max=3))
+    pods = [
+        a_pod(name, gpus=gpus, created=NOW, unschedulable_because="") for name, gpus in (("small", 1), ("large", 8))
+    ]
+    look = a_cluster(pods=pods, nodes=[an_on_prem_node()], groups=[a_group()])
+    held = plan(look, policy, Memory())
+    assert [step for step in held.steps if isinstance(step, Grow)] == []
+    [told] = [one for one in held.waiting if one.pod == "team/small"]
+    assert told.because == (
+        "a new p4d.24xlarge in us-east-1a is asked of EC2 for it once the scheduler has tried the pods that have just "
+        "come (group gpu-a100)"
+    )
+    assert held.wake_at is not None
+    after = plan(replace(look, seen_at=held.wake_at), policy, held.memory)
+    [step] = [step for step in after.steps if isinstance(step, Grow)]
+    assert (step.to, step.demand) == (2, ("team/small",))
