@@ -16,7 +16,6 @@ from autoscaler.kube.watched_kinds import JOBS
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Memory, Plan, Resize, Step
 from autoscaler.model.cluster import Cluster, GangRef, Pod
-from autoscaler.model.pauses import Pause
 from autoscaler.planner.plan import plan
 from tests.builders import a_pod, a_policy, an_on_prem_node
 from tests.world import World
@@ -53,7 +52,6 @@ class ElasticWorld(World):
     admitted: set[str] = field(default_factory=set)
     """Pods that the plan that is being carried out gives a node."""
     resized: list[Resize] = field(default_factory=list)
-    pauses: tuple[Pause, ...] = ()
 
     def submit(self, job: Submitted) -> None:
         """Its Jobs begin at their least."""
@@ -121,7 +119,7 @@ class ElasticWorld(World):
             told = _DECODER.decode(msgspec.json.encode(raw))
             found["team", key.partition("/")[2]] = (told.metadata.version(), job_from(told))
         self.store.replace(JOBS, found)
-        return replace(super().look(), pauses=self.pauses)
+        return super().look()
 
     def _may(self, step: Step) -> None:
         """Sizes stay within what was asked, and change once in an interval."""

@@ -7,6 +7,7 @@ moment at which something changes; it raises ``AssertionError`` in words.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter, defaultdict
@@ -49,6 +50,7 @@ from autoscaler.model.actions import (
 )
 from autoscaler.model.cluster import Cluster, Group, Node, NodeCondition, Notice, Pod
 from autoscaler.model.constraints import Taint, Toleration
+from autoscaler.model.pauses import ALL, BUYING, Pause
 from tests.api import Api
 from tests.builders import NOW, nodes_of
 from tests.cloud import Cloud, Scaling
@@ -90,6 +92,11 @@ class World:
     """How often EC2 says of an instance that it takes it back in two minutes, or may."""
     breaks: float = 0.0
     """How often a node's hardware is at fault from now on; it is well again now and then."""
+    meddles: float = 0.0
+    """How often an operator changes a limit, or pauses or resumes."""
+    pauses: tuple[Pause, ...] = ()
+    above: dict[str, float] = field(default_factory=dict)
+    """What ran when its limit was lowered below it, or less since: it may run on, and becomes no more."""
     notices: dict[str, Notice] = field(default_factory=dict)
     """Instance -> what EC2 says of it."""
     struck: set[str] = field(default_factory=set)
@@ -159,7 +166,7 @@ class World:
         )
         self.store.saw_notices(self.notices.values())
         self.store.saw_groups(self._shuffled(self.groups).values(), asked_at=time.monotonic())
-        return self.store.cluster(self.now)
+        return replace(self.store.cluster(self.now), pauses=self.pauses)
 
     def carry_out(self, plan: Plan) -> bool:
         """Take every step as the loop does, checking that each may be taken; gives whether all were taken in no time.
@@ -240,6 +247,8 @@ class World:
         self.cloud.refused = 0
         self._take_back()
         self._break()
+        if self.meddles and self.chance.random() < self.meddles:
+            self._meddle()
         for group in self.groups.values():
             living = tuple(one for one in group.instances if one.state != "terminating")
             for node in nodes_of(replace(group, instances=living), created=self.now):
@@ -272,6 +281,34 @@ class World:
                 found = NodeCondition("AcceleratedHardwareReady", status, "NvidiaXID79Error", self.now)
                 self.nodes[name] = replace(node, conditions=(found,))
                 self.tally["conditions of nodes that changed"] += 1
+
+    def _meddle(self) -> None:
+        """Of an operator: a limit of the policy, the maximum of an entry, or a pause."""
+        dice = self.chance
+        match dice.choice(("limit", "limit", "maximum", "pause", "resume")):
+            case "limit":
+                name, value = dice.choice((("usd_per_hour", 5.0), ("usd_per_hour", 30.0), ("nodes", 1), ("gpus", 8)))
+                limits = self.policy.limits.model_copy(update={name: dice.choice((value, None))})
+                self.policy = self.policy.model_copy(update={"limits": limits})
+            case "maximum":
+                changed = dice.choice(self.policy.groups)
+                most = dice.randint(changed.min, 4)
+                entries = (
+                    one.model_copy(update={"max": most}) if one is changed else one for one in self.policy.groups
+                )
+                self.policy = self.policy.model_copy(update={"groups": tuple(entries)})
+            case "pause":
+                entry = dice.choice(self.policy.groups).name
+                self.pauses = (Pause(dice.choice((ALL, BUYING, f"group.{entry}", f"{BUYING}.{entry}"))),)
+            case "resume":
+                self.pauses = ()
+        self.tally["operator's changes"] += 1
+        self.above = dict(self._used())
+        self.begin()
+
+    def _is_paused(self, entry: str, *, buying: bool) -> bool:
+        scopes = {ALL, f"group.{entry}", *((BUYING, f"{BUYING}.{entry}") if buying else ())}
+        return any(pause.scope in scopes for pause in self.pauses)
 
     def _is_at_fault(self, name: str) -> bool:
         """Whether the node's condition has stood for long enough."""
@@ -338,6 +375,7 @@ class World:
                 assert seen is not None
                 is_new = self._ordered_before.get(group) != Order(step.was, step.to, step.at)
                 assert not self._was_refused(seen, since=None if is_new else step.at), f"{step} right after a refusal"
+                assert not self._is_paused(seen.entry, buying=True), f"{step} though it is paused"
             case Cancel():
                 assert step.to < step.was, step
             case Cordon(node=name):
@@ -390,6 +428,7 @@ class World:
     def _may_remove(self, step: Remove) -> None:
         group = self.cloud.groups[step.group]
         assert step.instance in group.instances, f"{step}: no such instance"
+        assert not self._is_paused(group.shown.entry, buying=False), f"{step} though it is paused"
         if step.is_taken_back:
             assert self.notices[step.instance].is_certain, f"{step} though EC2 does not end it"
             assert step.node is not None
@@ -407,7 +446,12 @@ class World:
         assert not self._residents(step.node), f"{step} ends a running job"
         assert node.cordoned_by == words.AUTOSCALER
         assert node.cordoned_at is not None
-        goes_at_once = self._is_noticed(step.node) or self._is_at_fault(step.node) or step.instance in self.leftovers
+        goes_at_once = (
+            self._is_noticed(step.node)
+            or self._is_at_fault(step.node)
+            or step.instance in self.leftovers
+            or self._is_surplus(group.shown.entry)
+        )
         patience = timedelta(0) if goes_at_once else self.policy.scale_down.idle_after
         assert node.cordoned_at + patience <= self.now, f"{step} is too early"
 
@@ -472,21 +516,36 @@ class World:
 
     def _check_limits(self) -> None:
         """Of all that runs, is ordered, or may come of a launch that is being tried."""
-        limits = self.policy.limits
-        paid: Counter[str] = Counter()
         for group in self.cloud.groups.values():
-            paid[group.shown.entry] += group.paid_for
             assert group.paid_for <= group.shown.maximum, f"{group.shown.name} is above its maximum"
-        for entry in self.policy.groups:
-            assert paid[entry.name] <= entry.max, f"{entry.name}: {paid[entry.name]} nodes, {entry.max} allowed"
-        usd = self.usd_per_hour
-        assert limits.usd_per_hour is None or usd <= limits.usd_per_hour + 1e-6, f"too many dollars: {usd}"
-        running = paid.total() + sum(group.held for group in self.cloud.groups.values())
-        assert limits.nodes is None or running <= limits.nodes, "too many nodes"
-        gpus = sum(
-            (group.paid_for + group.held) * group.shown.allocatable[words.GPU] for group in self.cloud.groups.values()
-        )
-        assert limits.gpus is None or gpus <= limits.gpus, "too many GPUs"
+        used = self._used()
+        for what, limit in self._limits().items():
+            allowed = max(limit, self.above.get(what, 0))
+            assert used[what] <= allowed + 1e-6, f"too many {what}: {used[what]}, {allowed} allowed"
+            self.above[what] = min(self.above.get(what, 0), used[what])
+
+    def _limits(self) -> dict[str, float]:
+        """Of all, and of each entry."""
+        limits = self.policy.limits
+        most = {"dollars": limits.usd_per_hour, "nodes": limits.nodes, "GPUs": limits.gpus}
+        most |= {one.name: one.max for one in self.policy.groups}
+        return {what: math.inf if limit is None else limit for what, limit in most.items()}
+
+    def _is_surplus(self, entry: str) -> bool:
+        """Whether a limit on its nodes was lowered below what runs."""
+        used, limits = self._used(), self._limits()
+        return any(used[what] > limits[what] for what in (entry, "dollars", "nodes", "GPUs"))
+
+    def _used(self) -> dict[str, float]:
+        """Of each limit, and of each entry's maximum, which counts no machine that is being ended."""
+        used: dict[str, float] = dict.fromkeys((one.name for one in self.policy.groups), 0)
+        used |= {"dollars": self.usd_per_hour, "nodes": 0, "GPUs": 0}
+        for group in self.cloud.groups.values():
+            running = group.paid_for + group.held
+            used[group.shown.entry] += group.paid_for
+            used["nodes"] += running
+            used["GPUs"] += running * group.shown.allocatable[words.GPU]
+        return used
 
     def _check_gangs(self) -> None:
         jobs: dict[str, list[Pod]] = defaultdict(list)
