@@ -96,7 +96,7 @@ class World:
     """How often an operator changes a limit, or pauses or resumes."""
     pauses: tuple[Pause, ...] = ()
     above: dict[str, float] = field(default_factory=dict)
-    """What ran when its limit was lowered below it, or less since: it may run on, and becomes no more."""
+    """What ran at first, or when its limit was lowered, or less since: it may run on, and becomes no more."""
     notices: dict[str, Notice] = field(default_factory=dict)
     """Instance -> what EC2 says of it."""
     struck: set[str] = field(default_factory=set)
@@ -135,6 +135,7 @@ class World:
         self._looks, self._number = 0, self.chance.getrandbits(32)
         self._ordered: dict[str, Order] = {}
         self._ordered_before: dict[str, Order] = {}
+        self.above = self._used()
         self.begin()
 
     def begin(self) -> None:
@@ -303,7 +304,7 @@ class World:
             case "resume":
                 self.pauses = ()
         self.tally["operator's changes"] += 1
-        self.above = dict(self._used())
+        self.above = self._used()
         self.begin()
 
     def _is_paused(self, entry: str, *, buying: bool) -> bool:
@@ -438,7 +439,7 @@ class World:
             assert not self._residents(step.node) or self.now >= soon - timedelta(seconds=5), f"{step} is too early"
             return
         kept = max(group.desired, group.living) - 1
-        assert kept >= group.shown.minimum, f"{step} goes below the minimum"
+        assert step.is_dead or kept >= group.shown.minimum, f"{step} goes below the minimum"
         if step.node is None:
             return
         node = self.nodes[step.node]
@@ -539,10 +540,12 @@ class World:
     def _used(self) -> dict[str, float]:
         """Of each limit, and of each entry's maximum, which counts no machine that is being ended."""
         used: dict[str, float] = dict.fromkeys((one.name for one in self.policy.groups), 0)
-        used |= {"dollars": self.usd_per_hour, "nodes": 0, "GPUs": 0}
+        used |= {"dollars": 0, "nodes": 0, "GPUs": 0}
         for group in self.cloud.groups.values():
-            running = group.paid_for + group.held
+            successors = group.paid_for == group.shown.minimum  # which Auto Scaling launches whatever a policy says
+            running = group.paid_for + (0 if successors else group.held)
             used[group.shown.entry] += group.paid_for
+            used["dollars"] += running * group.shown.usd_per_hour
             used["nodes"] += running
             used["GPUs"] += running * group.shown.allocatable[words.GPU]
         return used

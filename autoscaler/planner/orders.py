@@ -47,14 +47,21 @@ def as_ordered(cluster: Cluster, orders: Mapping[str, Order]) -> Cluster:
     return replace(cluster, groups=tuple(groups))
 
 
-def made_again(cluster: Cluster, orders: Mapping[str, Order], assignments: Mapping[str, Assignment]) -> list[Grow]:
+def made_again(
+    cluster: Cluster,
+    orders: Mapping[str, Order],
+    assignments: Mapping[str, Assignment],
+    *,
+    paused: Collection[str] = (),
+) -> list[Grow]:
     """Those whose nodes are still waited for. ``assignments``: pod key -> where it is planned.
 
+    ``paused``: names of groups in which nothing is bought by now; AWS may have carried out an order there all the same.
     Pods that are planned on nodes beyond the order are another order's, which is made once this one is answered.
     """
     demand: dict[str, list[str]] = defaultdict(list)
     for pod, where in assignments.items():
-        if where.group in orders and _is_coming(where):
+        if where.group in orders and where.group not in paused and _is_coming(where):
             demand[where.group].append(pod)
     prices = {group.name: group.usd_per_hour for group in cluster.groups}
     return [

@@ -169,7 +169,7 @@ def _planned(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> Plan:
     steps = _steps(look, scaled, disrupted)
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
-    steps = _in_order(steps, made_again(cluster, orders, up.assignments))
+    steps = _in_order(steps, made_again(cluster, orders, up.assignments, paused=fleet.paused))
     pauses, blocks = (one.until for one in cluster.pauses), looks_at_blocks(cluster, look.policy)
     looks = (*_looks(disrupted), fleet.faults.wake_at, *up.looks, *pauses, *blocks)
     return Plan(

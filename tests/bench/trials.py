@@ -67,7 +67,7 @@ def _share(number: int, many: int, *, killed: bool = False) -> Done:
         suppress_health_check=list(HealthCheck),
     )
     try:
-        seed(number)(unhurried(given(world=worlds())(trial)))()
+        seed(number)(unhurried(given(world=worlds(operator=True))(trial)))()
     except BaseException as broken:  # noqa: BLE001 - hypothesis raises groups; whatever it is, it is told
         return tally, "".join(traceback.format_exception(broken)), time.process_time() - began
     return tally, "", time.process_time() - began

@@ -110,10 +110,11 @@ class Fleet:
     def size_of(self, group: Group) -> int:
         """Nodes that the group has or may get, when this plan's cancellations and removals are done.
 
-        A launch that Auto Scaling tries at this moment may succeed though its order is cancelled.
+        A launch that Auto Scaling tries at this moment may succeed though its order is cancelled, and what goes below
+        the minimum has a successor.
         """
         live, wanted = self.alive.get(group.name, 0) + group.launching, group.desired - self.refused.get(group.name, 0)
-        return max(live, wanted) - self._lost(group)
+        return max(max(live, wanted) - self._lost(group), group.minimum)
 
     def desired_of(self, group: Group) -> int:
         """The group's desired capacity when this plan's cancellations and removals are done."""
@@ -177,7 +178,7 @@ def survey(
             make(as_opened(nodes.named[name]), group_of.get(name), loads.get(name, NO_LOAD)) for name in stay
         ),
         group_of=group_of,
-        outstanding=_outstanding(groups, refused, members.alive, there=joined + gone),
+        outstanding=_outstanding(groups, refused, members.alive, joined=joined, gone=gone),
         lost=lost,
         refused=refused,
         closed={name: one for name, one in backoffs.items() if one.until > cluster.seen_at},
@@ -214,13 +215,24 @@ def _unusable(
 
 
 def _outstanding(
-    groups: Iterable[Group], refused: Mapping[str, int], alive: Mapping[str, int], *, there: Mapping[str, int]
+    groups: Iterable[Group],
+    refused: Mapping[str, int],
+    alive: Mapping[str, int],
+    *,
+    joined: Mapping[str, int],
+    gone: Mapping[str, int],
 ) -> dict[str, int]:
-    """``there``: group name -> nodes that have joined, or had the time to."""
-    return {
-        group.name: max(0, max(group.desired - refused[group.name], alive[group.name]) - there[group.name])
-        for group in groups
-    }
+    """Group name -> machines that are to come.
+
+    ``joined``: nodes by group; ``gone``: those that had their time to join, of which what a minimum keeps is launched
+    anew.
+    """
+    found = {}
+    for group in groups:
+        size = max(group.desired - refused[group.name], alive[group.name])
+        stay = max(size - gone[group.name], min(size, group.minimum))
+        found[group.name] = max(0, stay - joined[group.name])
+    return found
 
 
 def _with_strays(

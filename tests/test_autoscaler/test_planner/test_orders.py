@@ -9,6 +9,7 @@ import pytest
 
 from autoscaler.model.actions import Assignment, Cordon, Grow, Memory, Order
 from autoscaler.model.cluster import Refusal
+from autoscaler.model.pauses import Pause
 from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
 from autoscaler.planner.plan import plan
 from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
@@ -92,6 +93,22 @@ def test_an_order_is_made_again_while_pods_wait_for_its_nodes() -> None:
     assert made_again(cluster, {}, assignments) == []
     both = made_again(cluster, {NAME: ORDER, OTHER.name: Order(0, 1, NOW)}, assignments)
     assert [step.group for step in both] == sorted([NAME, OTHER.name])
+
+
+@pytest.mark.parametrize("scope", ["all", "buying", "group.gpu-a10g", "buying.cpu"])
+def test_an_order_is_not_made_again_while_buying_is_paused(scope: str) -> None:
+    """An operator's word that came after it; it counts as made until it is known, and is made once it is resumed."""
+    pods, memory = [a_pod("p", gpus=4)], Memory()
+    look = a_cluster(pods=pods, groups=[a_group("gpu-a10g"), OTHER])
+    first = plan(look, a_policy(), memory)
+    [order] = [step for step in first.steps if isinstance(step, Grow)]
+    later_on = replace(look, seen_at=later(seconds=20), pauses=(Pause(scope),))
+    then = plan(later_on, a_policy(), first.memory)
+    made = [replace(step, because="") for step in then.steps]
+    assert made == ([replace(order, because="")] if scope == "buying.cpu" else [])
+    assert then.memory.orders == first.memory.orders
+    after = plan(replace(later_on, pauses=()), a_policy(), then.memory)
+    assert [replace(step, because="") for step in after.steps] == [replace(order, because="")]
 
 
 def test_nodes_beyond_an_open_order_are_ordered_once_it_is_answered() -> None:

@@ -24,7 +24,7 @@ from autoscaler.model.actions import Backoff, Cancel, Grow, Memory, Remove, Step
 from autoscaler.model.cluster import Cluster, Group, Pod
 from autoscaler.planner.orders import ORDERS_LAST
 from autoscaler.planner.plan import plan
-from tests.builders import NOW, TYPES, a_gang, a_group, a_policy, an_entry, later
+from tests.builders import NOW, TYPES, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, later
 from tests.cloud import FULL, QUOTA, Cloud
 
 P4D = TYPES["p4d.24xlarge"][1]
@@ -445,6 +445,21 @@ def test_a_purchase_beside_an_instance_that_came_uncalled_for_starts_from_what_a
     steps = made.turn()
     assert [(step.was, step.to) for step in steps if isinstance(step, Grow)] == [(0, 2)]
     assert made.desired() == [2]
+
+
+@pytest.mark.parametrize(("pods", "most", "sizes"), [(1, 1, []), (1, 2, []), (2, 1, []), (2, 2, [(0, 1)])])
+def test_what_a_minimum_keeps_is_launched_anew_by_auto_scaling_and_not_bought(
+    pods: int, most: int, sizes: list[tuple[int, int]]
+) -> None:
+    """An instance of it never joined, and is ended: its successor counts as on its way, and towards the maximum."""
+    groups = [a_group("gpu-a10g", joined=1, minimum=1, maximum=2), a_group("gpu-a10g", "us-east-1b", maximum=2)]
+    waiting = [a_pod(f"p{number}", gpus=4) for number in range(pods)]
+    look = a_cluster(pods=waiting, groups=groups, seen_at=later(minutes=16))
+    decided = plan(look, a_policy(an_entry("gpu-a10g", max=most)), Memory())
+    assert [step.instance for step in decided.steps if isinstance(step, Remove)] == [groups[0].instances[0].id]
+    assert [(step.was, step.to) for step in decided.steps if isinstance(step, Grow)] == sizes
+    told = {one.pod: one.because for one in decided.waiting}
+    assert told["team/p0"] == "its node is on its way: g5.12xlarge in us-east-1a (group gpu-a10g)"
 
 
 def test_an_instance_that_never_joined_is_given_back_and_another_bought_in_one_turn() -> None:

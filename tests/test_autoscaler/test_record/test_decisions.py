@@ -206,7 +206,7 @@ def test_policies_are_read_as_they_were(name: str) -> None:
         assert as_read(Decision(FULL, one, Memory(), Plan()))[0].policy == one
 
 
-@given(world=worlds())
+@given(world=worlds(operator=True))
 @UNHURRIED
 def test_what_is_read_is_decided_the_same_again(world: World) -> None:
     """Through a morning of trouble, bit for bit; what was found of the nodes before (a cache) has no say."""

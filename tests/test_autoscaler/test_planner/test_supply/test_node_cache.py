@@ -41,7 +41,7 @@ class Keeper:
         return self.register.index(tuple(now.values()))
 
 
-@given(world=worlds())
+@given(world=worlds(operator=True))
 @UNHURRIED
 def test_a_plan_is_the_same_with_what_the_last_looks_found(world: World) -> None:
     """Through a morning of trouble."""
