@@ -5,7 +5,7 @@ No clock and no I/O: now is ``cluster.seen_at``. The same input gives the same p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -166,7 +166,7 @@ def _disrupted(look: _Look, scaled: _Scaled, limits: SearchLimits) -> _Disrupted
 def _planned(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> Plan:
     """All steps in the order in which they are taken, and what the next plan is to know."""
     cluster, fleet, orders, up, down = look.cluster, look.fleet, look.orders, scaled.up, disrupted.down
-    steps = _steps(look, scaled, disrupted)
+    steps = tuple(_above_minima(_steps(look, scaled, disrupted), cluster, fleet))
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
     steps = _in_order(steps, made_again(cluster, orders, up.assignments, paused=fleet.paused))
@@ -208,6 +208,20 @@ def _steps(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> tuple[Step, .
         *terminations(look.cluster, look.fleet, disrupted.left),
         *release_hooks(look.cluster, look.fleet),
     )
+
+
+def _above_minima(steps: Iterable[Step], cluster: Cluster, fleet: Fleet) -> Iterator[Step]:
+    """Without terminations that AWS would refuse as others of the same plan bring the group to its minimum.
+
+    What is dead, or taken back by EC2, is ended all the same, and has a successor then.
+    """
+    spare = {group.name: fleet.size_of(group) - group.minimum for group in cluster.groups}
+    for step in steps:
+        if isinstance(step, Remove):
+            if spare[step.group] < 1 and not (step.is_dead or step.is_taken_back):
+                continue
+            spare[step.group] -= bool(step.node)  # what never joined is counted in no size
+        yield step
 
 
 def _looks(disrupted: _Disrupted) -> tuple[datetime | None, ...]:

@@ -66,6 +66,28 @@ def test_a_pod_that_is_on_its_way_out_is_not_evicted_again() -> None:
     assert steps_of(decide(group, node, notice, on(node, deleting=True))) == ()
 
 
+@pytest.mark.parametrize(
+    ("kinds", "minimum", "ends"),
+    [
+        (("interruption", None), 0, 2),
+        (("interruption", None), 1, 1),
+        (("interruption", "interruption"), 1, 2),
+        (("rebalance", "rebalance"), 0, 2),
+        (("rebalance", "rebalance"), 1, 1),
+    ],
+)
+def test_no_more_nodes_of_a_group_end_in_one_plan_than_leave_its_minimum(
+    kinds: tuple[Any, Any], minimum: int, ends: int
+) -> None:
+    """AWS would refuse, but for those that EC2 takes back, whose successors it launches; the idle one is above a limit."""
+    group = a_group(joined=2, minimum=minimum)
+    told = zip(group.instances, kinds, strict=True)
+    notices = [Notice(one.id, kind, NOW, SOON if kind == "interruption" else None) for one, kind in told if kind]
+    look = a_cluster(nodes=nodes_of(group, **OURS), groups=[group], notices=tuple(notices))
+    found = steps_of(plan(look, a_policy(limits={"nodes": 0}), Memory()))
+    assert [type(step) for step in found] == [Remove] * ends
+
+
 @pytest.mark.parametrize("minimum", [0, 1])
 def test_an_empty_one_ends_before_ec2_ends_it(minimum: int) -> None:
     """Its group desires one less then, and starts no successor; at the minimum it must start one."""
