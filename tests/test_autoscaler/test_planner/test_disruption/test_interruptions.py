@@ -79,7 +79,7 @@ def test_a_pod_that_is_on_its_way_out_is_not_evicted_again() -> None:
 def test_no_more_nodes_of_a_group_end_in_one_plan_than_leave_its_minimum(
     kinds: tuple[Any, Any], minimum: int, ends: int
 ) -> None:
-    """AWS would refuse, but for those that EC2 takes back, whose successors it launches; the idle one is above a limit."""
+    """AWS would refuse, but for those that EC2 takes back: it launches successors. The idle one is above a limit."""
     group = a_group(joined=2, minimum=minimum)
     told = zip(group.instances, kinds, strict=True)
     notices = [Notice(one.id, kind, NOW, SOON if kind == "interruption" else None) for one, kind in told if kind]
