@@ -13,6 +13,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Cordon, Remove, Step, Uncordon
 from autoscaler.model.cluster import Cluster, Group, Node
 from autoscaler.model.labels import AUTOSCALER, GROUP
+from autoscaler.planner.disruption.scale_down import run_on_it
 from autoscaler.planner.supply.fleet import Fleet
 
 
@@ -76,5 +77,5 @@ def _may_end(node: Node, group: Group, policy: Policy, fleet: Fleet) -> bool:
 
 def _told(node: Node, why: str, fleet: Fleet) -> str:
     residents = fleet.residents.get(node.name, ())
-    pods = f"; {residents[0].key} runs on it" if len(residents) == 1 else f"; {len(residents)} pods run on it"
-    return f"node {node.name}: {why}: nothing is started on it{pods if residents else ''}"
+    pods = f"; {run_on_it(residents)}" if residents else ""
+    return f"node {node.name}: {why}: nothing is started on it{pods}"

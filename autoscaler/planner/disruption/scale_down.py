@@ -5,13 +5,13 @@ The idle time counts from the mark that the cordon leaves on the node, so a rest
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Cordon, Remove, Step, Uncordon
-from autoscaler.model.cluster import Cluster, Group, Node
+from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.labels import AUTOSCALER
 from autoscaler.planner.supply.fleet import Fleet
 
@@ -121,10 +121,15 @@ def _own_nodes(fleet: Fleet) -> list[Node]:
 def _why_kept(node: Node, fleet: Fleet, wanted: Mapping[str, str]) -> str:
     residents = fleet.residents.get(node.name)
     if residents:
-        return f"{residents[0].key} runs on it"
+        return run_on_it(residents)
     if node.name in wanted:
         return f"wanted for {wanted[node.name]}"
     return "it is marked do-not-disrupt" if node.do_not_disrupt else ""
+
+
+def run_on_it(residents: Sequence[Pod]) -> str:
+    """In words, the same in whatever order they are listed."""
+    return f"{residents[0].key} runs on it" if len(residents) == 1 else f"{len(residents)} pods run on it"
 
 
 def _why_left(node: Node, group: Group, policy: Policy, fleet: Fleet) -> str:

@@ -94,12 +94,13 @@ def test_a_cordon_without_its_time_is_marked_again() -> None:
 
 
 @pytest.mark.parametrize("age", [0, 100])
-def test_a_node_with_a_running_job_is_never_touched(age: int) -> None:
-    """However long ago it was cordoned; its cordon is lifted."""
+@pytest.mark.parametrize(("names", "said"), [(["a"], "team/a runs on it"), (["a", "b"], "2 pods run on it")])
+def test_a_node_with_a_running_job_is_never_touched(names: list[str], said: str, age: int) -> None:
+    """However long ago it was cordoned; its cordon is lifted, in the same words whatever pod is listed first."""
     group, node = one_node(**OURS)
-    pods = [a_pod(gpus=1, node=node.name, phase="Running")]
+    pods = [a_pod(name, gpus=1, node=node.name, phase="Running") for name in names]
     decided = decide(a_cluster(pods=pods, nodes=[node], groups=[group], seen_at=later(minutes=age)))
-    assert decided.steps == (Uncordon(node=node.name, because="team/pod runs on it"),)
+    assert decided.steps == (Uncordon(node=node.name, because=said),)
 
 
 def test_daemons_and_finished_pods_do_not_keep_a_node() -> None:
