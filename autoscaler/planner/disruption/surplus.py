@@ -38,6 +38,10 @@ def surplus(cluster: Cluster, policy: Policy, fleet: Fleet) -> Surplus:
     pinned = {host for pod in pod_index_of(cluster.pods).unbound if (host := pinned_to(pod))}
     found = []
     spare = Counter({group.name: fleet.size_of(group) - group.minimum for group in cluster.groups})
+    for leaving in _go_anyhow(policy, fleet):
+        if spare[leaving.name] > 0:
+            spare[leaving.name] -= 1
+            left.take(leaving, -1)
     for place in sorted(fleet.places, key=lambda place: (-_usd(place.group), place.name)):
         group = place.group
         if (
@@ -61,6 +65,13 @@ def without(fleet: Fleet, gone: Surplus) -> Fleet:
     why = dict.fromkeys(gone.nodes, "above a limit of the policy that was lowered")
     places = tuple(place for place in fleet.places if place.name not in gone.nodes)
     return replace(fleet, places=places, unusable={**fleet.unusable, **why})
+
+
+def _go_anyhow(policy: Policy, fleet: Fleet) -> Iterator[Group]:
+    """The group of each empty node that EC2 takes back, or may: these are terminated too."""
+    for name in sorted(fleet.noticed) if policy.scale_down.enabled else ():
+        if fleet.group_of[name].name not in fleet.hands_off and not fleet.residents.get(name):
+            yield fleet.group_of[name]
 
 
 def _usd(group: Group | None) -> float:

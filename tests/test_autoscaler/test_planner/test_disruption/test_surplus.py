@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Cordon, Grow, Memory, Plan, Remove
-from autoscaler.model.cluster import Group, Node, Pod
+from autoscaler.model.cluster import Group, Node, Notice, Pod
+from autoscaler.model.pauses import Pause
 from autoscaler.planner.disruption.surplus import surplus
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.fleet import survey
@@ -54,6 +55,32 @@ def test_idle_nodes_above_a_lowered_limit_go_at_once_and_one_stays(lowered: dict
     gone = [step for step in decide(policy, group, nodes).steps if isinstance(step, Remove)]
     assert len(gone) == 2
     assert all("above a limit" in step.because for step in gone)
+
+
+@pytest.mark.parametrize("kind", ["interruption", "rebalance"])
+@pytest.mark.parametrize(
+    ("given", "gone"),
+    [({}, [0]), ({"busy": True}, [1, 2]), ({"paused": True}, []), ({"minimum": 2}, [0])],
+    ids=["empty", "a pod is on it", "paused", "at the minimum"],
+)
+def test_an_empty_node_that_ec2_takes_back_is_one_of_those_above_the_limit(
+    kind: Any, given: dict[str, Any], gone: list[int]
+) -> None:
+    """No other goes in its place; while a pod is on it, others go."""
+    group = a_group(joined=3, minimum=given.get("minimum", 0))
+    nodes = nodes_of(group, **OURS)
+    ends = later(hours=1) if kind == "interruption" else None
+    look = a_cluster(
+        pods=[running(nodes[0])] if given.get("busy") else [],
+        nodes=nodes,
+        groups=[group],
+        notices=(Notice(group.instances[0].id, kind, later(), ends),),
+        pauses=(Pause("group.gpu-a100"),) if given.get("paused") else (),
+        seen_at=later(seconds=1),
+    )
+    limit = 2 if not given.get("busy") else 1
+    steps = plan(look, a_policy(limits={"nodes": limit}), Memory()).steps
+    assert [step.node for step in steps if isinstance(step, Remove)] == [nodes[number].name for number in gone]
 
 
 def test_nodes_without_a_price_do_not_go_for_a_limit_in_dollars() -> None:
