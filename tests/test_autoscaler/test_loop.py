@@ -765,6 +765,20 @@ def test_a_gang_is_pinned_by_host_name_and_uid() -> None:
     assert "start team/g" in made.out.getvalue()
 
 
+def test_what_has_vanished_since_the_plan_or_has_no_gate_any_more_is_not_pinned() -> None:
+    """A pod, its node, or our gate: the others of the gang go."""
+    steps = [(f"team/g-worker-{number}", "gone" if number == 3 else "n") for number in range(4)]
+    made = bench(Admit("team/g", tuple(steps), "r"))
+    loop = made.loop()
+    made.knows_aws()
+    made.store.put(NODES, ("", "n"), 1, an_on_prem_node("n"))
+    for number, pod in enumerate(a_gang("g", 4)):
+        if number:
+            made.store.put(PODS, ("team", pod.name), 1, replace(pod, gates=() if number == 1 else pod.gates))
+    loop.once()
+    assert made.fakes.asked[0][1] == {("team", "g-worker-2", "uid-team-g-worker-2"): "n"}
+
+
 def test_a_gang_is_not_pinned_where_its_room_has_gone_since_the_plan() -> None:
     """A pod that the scheduler has put there meanwhile, or one that was pinned there and is on its way."""
     there = a_pod("there", gpus=7, node="n", phase="Running")

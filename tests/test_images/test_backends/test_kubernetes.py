@@ -99,6 +99,19 @@ def test_a_followed_log_that_breaks_off_is_told(api: FakeApi, tmp_path: Path) ->
         list(logs(kube, namespace="default", name="mnist", role="worker", index=1, follow=True))
 
 
+@pytest.mark.parametrize("lacks", ["labels", "annotations"])
+def test_a_pod_without_a_role_or_an_index_is_no_task(api: FakeApi, tmp_path: Path, lacks: str) -> None:
+    """One that was made by hand beside the job's own."""
+    other = pod(name="by-hand")
+    del other["metadata"][lacks]
+    there = {
+        "/api/v1/namespaces/default/pods": listed(other, pod()),
+        "/apis/batch/v1/namespaces/default/jobs": listed(),
+    }
+    with pytest.raises(BadInput, match=r"it has worker 1$"):
+        list(logs(script(api, there, tmp_path), namespace="default", name="mnist", role="worker", index=0))
+
+
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_task_that_is_not_there_has_no_log(api: FakeApi, tmp_path: Path, index: int) -> None:
     """Nor is another one's given for it."""
