@@ -112,7 +112,8 @@ def _outcome(rolled: Rolled) -> Iterator[str]:
 
 def _standing(machine: Machine, node: Seen) -> str:
     words = (node.phase.value, node.outcome.value, "closed" if node.is_cordoned else "open")
-    return f"{machine.installed}; {' '.join(filter(None, words))}; {len(node.residents)} pods"
+    kept = f", with {machine.kept} kept to go back to" if machine.kept else ""
+    return f"{machine.installed}{kept}; {' '.join(filter(None, words))}; {len(node.residents)} pods"
 
 
 def _day(hosts: MemoryHosts, dice: random.Random) -> None:
