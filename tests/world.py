@@ -539,10 +539,9 @@ class World:
 
     def _used(self) -> dict[str, float]:
         """Of each limit, and of each entry's maximum, which counts no machine that is being ended."""
-        used: dict[str, float] = dict.fromkeys((one.name for one in self.policy.groups), 0)
-        used |= {"dollars": 0, "nodes": 0, "GPUs": 0}
+        used: defaultdict[str, float] = defaultdict(float)  # also of entries that a policy has no more
         for group in self.cloud.groups.values():
-            successors = group.paid_for == group.shown.minimum  # which Auto Scaling launches whatever a policy says
+            successors = 0 < group.shown.minimum == group.paid_for  # Auto Scaling launches them whatever a policy says
             running = group.paid_for + (0 if successors else group.held)
             used[group.shown.entry] += group.paid_for
             used["dollars"] += running * group.shown.usd_per_hour
