@@ -52,7 +52,7 @@ def interruptions(
     due: list[datetime] = []
     for name, notice in sorted(fleet.noticed.items(), key=itemgetter(0)):
         node, group = fleet.nodes.named[name], fleet.group_of[name]
-        why_left = _why_left_alone(node, group, fleet)
+        why_left = why_left_alone(node, group, fleet)
         if why_left:
             warnings.append(f"node {node.name}: {notice}; its pods stay, for {why_left}")
             continue
@@ -68,7 +68,8 @@ def interruptions(
     )
 
 
-def _why_left_alone(node: Node, group: Group, fleet: Fleet) -> str:
+def why_left_alone(node: Node, group: Group, fleet: Fleet) -> str:
+    """Why nothing is done with a node that EC2 takes back, or may; empty where something is."""
     if group.name in fleet.hands_off:
         return f"terminating in group {group.entry} is paused"
     if node.cordoned and node.cordoned_by != AUTOSCALER:

@@ -14,6 +14,7 @@ from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.labels import GPU, HOSTNAME
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.demand.gangs import pinned_to
+from autoscaler.planner.disruption.interruptions import why_left_alone
 from autoscaler.planner.placement.available_offerings import ceilings
 from autoscaler.planner.placement.offerings import CENT, Ceilings
 from autoscaler.planner.supply.candidate_nodes import COMING_TIER, Place
@@ -70,8 +71,9 @@ def without(fleet: Fleet, gone: Surplus) -> Fleet:
 def _go_anyhow(policy: Policy, fleet: Fleet) -> Iterator[Group]:
     """The group of each empty node that EC2 takes back, or may: these are terminated too."""
     for name in sorted(fleet.noticed) if policy.scale_down.enabled else ():
-        if fleet.group_of[name].name not in fleet.hands_off and not fleet.residents.get(name):
-            yield fleet.group_of[name]
+        node, group = fleet.nodes.named[name], fleet.group_of[name]
+        if not fleet.residents.get(name) and not why_left_alone(node, group, fleet):
+            yield group
 
 
 def _usd(group: Group | None) -> float:

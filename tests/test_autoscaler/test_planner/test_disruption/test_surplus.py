@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,15 +61,16 @@ def test_idle_nodes_above_a_lowered_limit_go_at_once_and_one_stays(lowered: dict
 @pytest.mark.parametrize("kind", ["interruption", "rebalance"])
 @pytest.mark.parametrize(
     ("given", "gone"),
-    [({}, [0]), ({"busy": True}, [1, 2]), ({"paused": True}, []), ({"minimum": 2}, [0])],
-    ids=["empty", "a pod is on it", "paused", "at the minimum"],
+    [({}, [0]), ({"busy": True}, [1, 2]), ({"paused": True}, []), ({"minimum": 2}, [0]), ({"closed": True}, [1])],
+    ids=["empty", "a pod is on it", "paused", "at the minimum", "closed by another"],
 )
 def test_an_empty_node_that_ec2_takes_back_is_one_of_those_above_the_limit(
     kind: Any, given: dict[str, Any], gone: list[int]
 ) -> None:
     """No other goes in its place; while a pod is on it, others go."""
     group = a_group(joined=3, minimum=given.get("minimum", 0))
-    nodes = nodes_of(group, **OURS)
+    nodes = list(nodes_of(group, **OURS))
+    nodes[0] = replace(nodes[0], cordoned_by="ada") if given.get("closed") else nodes[0]
     ends = later(hours=1) if kind == "interruption" else None
     look = a_cluster(
         pods=[running(nodes[0])] if given.get("busy") else [],
