@@ -52,6 +52,8 @@ class ElasticWorld(World):
     admitted: set[str] = field(default_factory=set)
     """Pods that the plan that is being carried out gives a node."""
     resized: list[Resize] = field(default_factory=list)
+    remembered: Memory = field(default_factory=Memory)
+    """By the last plan."""
 
     def submit(self, job: Submitted) -> None:
         """Its Jobs begin at their least."""
@@ -175,8 +177,6 @@ class ElasticWorld(World):
             return False
         least = job.workers[0] if "-worker-" in pod.name else job.servers[0]
         return int(pod.labels[words.COMPLETION_INDEX]) >= least
-
-    remembered: Memory = field(default_factory=Memory)
 
 
 def an_elastic_world(*machines: int, groups: tuple[Any, ...] = (), seed: int = 0) -> ElasticWorld:

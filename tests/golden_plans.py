@@ -128,8 +128,9 @@ def elastic(number: int) -> Iterator[str]:
     dice = random.Random(f"elastic {number}")  # noqa: S311 - the same every time
     groups = [a_group("cpu", maximum=2)] if dice.random() < 0.5 else []
     world = an_elastic_world(*(dice.randint(3, 12) for _ in range(dice.randint(1, 4))), groups=tuple(groups))
-    entries = [one for one in world.policy.groups if one.name in {group.entry for group in groups}]
-    world.policy = world.policy.model_copy(update={"groups": tuple(entries)})
+    offered = {group.entry for group in groups}
+    entries = tuple(one for one in world.policy.groups if one.name in offered)
+    world.policy = world.policy.model_copy(update={"groups": entries})
     halls = dice.random() < 0.3
     for count, (name, node) in enumerate(world.nodes.items() if halls else ()):
         world.nodes[name] = replace(node, labels={**node.labels, "hall": "ab"[count % 2]})

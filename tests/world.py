@@ -284,7 +284,7 @@ class World:
                 self.tally["conditions of nodes that changed"] += 1
 
     def _meddle(self) -> None:
-        """Of an operator: a limit of the policy, the maximum of an entry, or a pause."""
+        """An operator changes a limit of the policy or the maximum of an entry, pauses, or resumes."""
         dice = self.chance
         match dice.choice(("limit", "limit", "maximum", "pause", "resume")):
             case "limit":

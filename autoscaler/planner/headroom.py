@@ -39,7 +39,7 @@ def keep_free(
     *,
     wanted: Collection[str],
     assignments: Mapping[str, Assignment],
-    may_buy: bool = True,
+    may_buy: bool,
 ) -> Headroom:
     """Keep idle nodes of each entry with a headroom, and buy what lacks.
 
@@ -49,7 +49,7 @@ def keep_free(
     entries = [entry for entry in policy.groups if entry.headroom]
     if not entries:
         return Headroom(steps, {})
-    bought = Counter({step.group: step.to - fleet.size_of(_group(cluster, step)) for step in _purchases(steps)})
+    bought = fleet.bought_by(steps, cluster.groups)
     left = affordable(cluster, policy, fleet)
     for group in cluster.groups:
         left.take(group, bought[group.name])
@@ -67,10 +67,6 @@ def keep_free(
             more += found
             lacking |= found.total() < lack
     return Headroom(_with(steps, more, cluster, fleet), kept, lacking=lacking)
-
-
-def _purchases(steps: Iterable[Step]) -> list[Grow]:
-    return [step for step in steps if isinstance(step, Grow)]
 
 
 def _group(cluster: Cluster, step: Grow) -> Group:
@@ -108,7 +104,7 @@ def _buy(groups: Iterable[Group], lack: int, fleet: Fleet, left: Ceilings, bough
 
 def _with(steps: tuple[Step, ...], more: Counter[str], cluster: Cluster, fleet: Fleet) -> tuple[Step, ...]:
     """The steps, with so many nodes more bought in these groups."""
-    grown = {step.group for step in _purchases(steps)}
+    grown = {step.group for step in steps if isinstance(step, Grow)}
     changed = tuple(_larger(step, more, cluster) if isinstance(step, Grow) else step for step in steps)
     groups = {group.name: group for group in cluster.groups}
     return (

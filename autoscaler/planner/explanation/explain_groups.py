@@ -27,7 +27,7 @@ def explain_group(name: str, cluster: Cluster, policy: Policy, plan: Plan) -> It
         yield f"{name} is in the policy, and AWS has no Auto Scaling group of it: run `pulumi up`"
         return
     found = standings(cluster, policy, plan)
-    left, bought = affordable(cluster, policy, found.fleet), _bought(cluster, found, plan)
+    left, bought = affordable(cluster, policy, found.fleet), found.fleet.bought_by(plan.steps, cluster.groups)
     for group in cluster.groups:
         left.take(group, bought[group.name])
     for group in sorted(groups, key=lambda group: group.name):
@@ -37,9 +37,8 @@ def explain_group(name: str, cluster: Cluster, policy: Policy, plan: Plan) -> It
                 f"  Capacity Block {group.reservation}: from {group.block.starts:%Y-%m-%d %H:%M:%S} UTC, until EC2 "
                 f"takes back what is in it at {group.block.taken_back:%Y-%m-%d %H:%M:%S} UTC"
             )
-        yield from (
-            f"  next step: {describe(one)}: {one.because}" for one in _purchases(plan) if one.group == group.name
-        )
+        orders = (one for one in plan.steps if isinstance(one, Grow) and one.group == group.name)
+        yield from (f"  next step: {describe(one)}: {one.because}" for one in orders)
         nothing = "nothing more" if bought[group.name] else "nothing"
         whys = list(_whys(group, policy, found, left, bought=bought[group.name]))
         yield from (f"  {nothing} is bought: {why}" for why in whys)
@@ -47,21 +46,11 @@ def explain_group(name: str, cluster: Cluster, policy: Policy, plan: Plan) -> It
             yield "  nothing stands in the way: a node is bought when a pod needs it and no cheaper group has room"
 
 
-def _bought(cluster: Cluster, found: Standings, plan: Plan) -> Counter[str]:
-    """Group -> nodes that the plan buys."""
-    groups = {group.name: group for group in cluster.groups}
-    return Counter({one.group: one.to - found.fleet.size_of(groups[one.group]) for one in _purchases(plan)})
-
-
 def _what(group: Group, found: Standings) -> str:
     ours = Counter(one.state for one in found.nodes if one.group is not None and one.group.name == group.name)
     have = ", ".join(f"{many} {state}" for state, many in sorted(ours.items())) or "no node"
     bought = "" if group.capacity_type == "on-demand" else f"{group.capacity_type}, "
     return f"{group.name} ({group.instance_type}, {bought}{group.usd_per_hour:.2f} $/h a node): {have}"
-
-
-def _purchases(plan: Plan) -> list[Grow]:
-    return [step for step in plan.steps if isinstance(step, Grow)]
 
 
 def _whys(group: Group, policy: Policy, found: Standings, left: Ceilings, *, bought: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ from functools import partial
 
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Backoff
+from autoscaler.model.actions import Backoff, Grow, Step
 from autoscaler.model.cluster import Cluster, Group, Instance, Node, Notice, Pod
 from autoscaler.model.node_index import NodeIndex
 from autoscaler.model.pauses import Pause, stop_buying
@@ -119,6 +119,11 @@ class Fleet:
     def desired_of(self, group: Group) -> int:
         """The group's desired capacity when this plan's cancellations and removals are done."""
         return max(group.desired - self.refused.get(group.name, 0) - self._lost(group), group.minimum)
+
+    def bought_by(self, steps: Iterable[Step], groups: Iterable[Group]) -> Counter[str]:
+        """Group name -> nodes that the steps add to its size."""
+        sizes = {group.name: self.size_of(group) for group in groups}
+        return Counter({step.group: step.to - sizes[step.group] for step in steps if isinstance(step, Grow)})
 
     def ending_of(self, group: Group) -> int:
         """Nodes that are not counted in its size and are billed still: being ended, or to be ended by this plan."""
