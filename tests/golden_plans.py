@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -66,16 +66,26 @@ def waiting(number: int) -> Iterator[str]:
 
 def morning(number: int) -> Iterator[str]:
     """Look by look."""
-    dice = random.Random(f"morning {number}")  # noqa: S311 - the same every time
-    world = _morning(dice, [an_entry(name, max=dice.randint(1, 5)) for name in _GROUPS])
-    memory, before = Memory(), list[str]()
-    for tick in range(_TICKS):
-        decided = plan(world.look(), world.policy, memory)
-        lines = list(in_words(decided))
+    return _where_new(_looks_of_a_morning(number))
+
+
+def _where_new(looks: Iterable[tuple[str, list[str]]]) -> Iterator[str]:
+    """When it was, and the lines, where these are not the last look's."""
+    before = list[str]()
+    for when, lines in looks:
         if lines != before:
-            yield f"after {tick * TICK.total_seconds():.0f} s:"
+            yield when
             yield from lines
         before = lines
+
+
+def _looks_of_a_morning(number: int) -> Iterator[tuple[str, list[str]]]:
+    dice = random.Random(f"morning {number}")  # noqa: S311 - the same every time
+    world = _morning(dice, [an_entry(name, max=dice.randint(1, 5)) for name in _GROUPS])
+    memory = Memory()
+    for tick in range(_TICKS):
+        decided = plan(world.look(), world.policy, memory)
+        yield f"after {tick * TICK.total_seconds():.0f} s:", list(in_words(decided))
         world.carry_out(decided)
         memory = decided.memory
         world.pass_time(TICK)
@@ -125,6 +135,10 @@ def _job(number: int, dice: random.Random) -> tuple[Pod, ...]:
 
 def elastic(number: int) -> Iterator[str]:
     """Look by look."""
+    return _where_new(_looks_of_elastic_jobs(number))
+
+
+def _looks_of_elastic_jobs(number: int) -> Iterator[tuple[str, list[str]]]:
     dice = random.Random(f"elastic {number}")  # noqa: S311 - the same every time
     groups = [a_group("cpu", maximum=2)] if dice.random() < 0.5 else []
     world = an_elastic_world(*(dice.randint(3, 12) for _ in range(dice.randint(1, 4))), groups=tuple(groups))
@@ -136,7 +150,6 @@ def elastic(number: int) -> Iterator[str]:
         world.nodes[name] = replace(node, labels={**node.labels, "hall": "ab"[count % 2]})
     arriving = [*(_submitted(one, dice) for one in range(dice.randint(1, 4))), *range(dice.randint(1, 4))]
     dice.shuffle(arriving)
-    before = list[str]()
     for tick in range(_LOOKS):
         if tick % 3 == 0 and arriving:
             one = arriving.pop()
@@ -147,11 +160,8 @@ def elastic(number: int) -> Iterator[str]:
         if tick == _LOOKS * 2 // 3:
             for key in [key for key in world.pods if key.startswith("team/other-0")]:
                 del world.pods[key]
-        lines = [*in_words(world.act()), f"tasks with a node: {sizes_of(world)}"]
-        if lines != before:
-            yield f"look {tick}:"
-            yield from lines
-        before = lines
+        decided = world.act()
+        yield f"look {tick}:", [*in_words(decided), f"tasks with a node: {sizes_of(world)}"]
 
 
 def explained(number: int) -> Iterator[str]:
