@@ -535,7 +535,7 @@ class World:
     def _is_surplus(self, entry: str) -> bool:
         """Whether a limit on its nodes was lowered below what runs."""
         used, limits = self._used(), self._limits()
-        return any(used[what] > limits[what] for what in (entry, "dollars", "nodes", "GPUs"))
+        return any(used[what] > limits.get(what, math.inf) for what in (entry, "dollars", "nodes", "GPUs"))
 
     def _used(self) -> dict[str, float]:
         """Of each limit, and of each entry's maximum, which counts no machine that is being ended."""
