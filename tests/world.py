@@ -95,8 +95,8 @@ class World:
     meddles: float = 0.0
     """How often an operator changes a limit, or pauses or resumes."""
     pauses: tuple[Pause, ...] = ()
-    above: dict[str, float] = field(default_factory=dict)
-    """What ran at first, or when its limit was lowered, or less since: it may run on, and becomes no more."""
+    used: dict[str, float] = field(default_factory=dict)
+    """Of each limit, as it was last: what is above one that was lowered may run on, and becomes no more."""
     notices: dict[str, Notice] = field(default_factory=dict)
     """Instance -> what EC2 says of it."""
     struck: set[str] = field(default_factory=set)
@@ -135,7 +135,7 @@ class World:
         self._looks, self._number = 0, self.chance.getrandbits(32)
         self._ordered: dict[str, Order] = {}
         self._ordered_before: dict[str, Order] = {}
-        self.above = self._used()
+        self.used = self._used()
         self.begin()
 
     def begin(self) -> None:
@@ -304,7 +304,6 @@ class World:
             case "resume":
                 self.pauses = ()
         self.tally["operator's changes"] += 1
-        self.above = self._used()
         self.begin()
 
     def _is_paused(self, entry: str, *, buying: bool) -> bool:
@@ -521,25 +520,27 @@ class World:
             assert group.paid_for <= group.shown.maximum, f"{group.shown.name} is above its maximum"
         used = self._used()
         for what, limit in self._limits().items():
-            allowed = max(limit, self.above.get(what, 0))
+            allowed = max(limit, self.used[what])
             assert used[what] <= allowed + 1e-6, f"too many {what}: {used[what]}, {allowed} allowed"
-            self.above[what] = min(self.above.get(what, 0), used[what])
+        self.used = used
 
     def _limits(self) -> dict[str, float]:
-        """Of all, and of each entry."""
+        """Of all, and of each entry; of one that the policy has no more nothing is bought."""
         limits = self.policy.limits
         most = {"dollars": limits.usd_per_hour, "nodes": limits.nodes, "GPUs": limits.gpus}
-        most |= {one.name: one.max for one in self.policy.groups}
+        for name in {group.shown.entry for group in self.cloud.groups.values()}:
+            entry = self.policy.entry(name)
+            most[name] = entry.max if entry is not None else 0
         return {what: math.inf if limit is None else limit for what, limit in most.items()}
 
     def _is_surplus(self, entry: str) -> bool:
         """Whether a limit on its nodes was lowered below what runs."""
         used, limits = self._used(), self._limits()
-        return any(used[what] > limits.get(what, math.inf) for what in (entry, "dollars", "nodes", "GPUs"))
+        return any(used[what] > limits[what] for what in (entry, "dollars", "nodes", "GPUs"))
 
     def _used(self) -> dict[str, float]:
         """Of each limit, and of each entry's maximum, which counts no machine that is being ended."""
-        used: defaultdict[str, float] = defaultdict(float)  # also of entries that a policy has no more
+        used: defaultdict[str, float] = defaultdict(float)
         for group in self.cloud.groups.values():
             successors = 0 < group.shown.minimum == group.paid_for  # Auto Scaling launches them whatever a policy says
             running = group.paid_for + (0 if successors else group.held)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import given
@@ -16,7 +15,6 @@ from autoscaler.acting_policy import ActingPolicy, PolicyReport, as_priced
 from autoscaler.config.documents import parse_document
 from autoscaler.config.policy import Policy
 from autoscaler.config.policy_file import Edition
-from autoscaler.model import labels as words
 from autoscaler.model.actions import Grow, Memory, Remove, Step
 from autoscaler.model.pauses import ALL, BUYING, Pause
 from autoscaler.planner.plan import plan
@@ -87,39 +85,13 @@ def limits(draw: st.DrawFn) -> dict[str, Any]:
 
 @dataclass
 class Edited(World):
-    """A world whose policy is edited: what runs may be above a limit that was lowered, but nothing is added then."""
+    """A world whose policy is edited."""
 
     text: str = ""
-    paid: dict[str, float] = field(default_factory=dict)
 
     def newest(self) -> Edition:
         """The policy as it is edited."""
         return Edition("policy.yaml", self.text)
-
-    def _check_limits(self) -> None:
-        held = {group.shown.entry: 0 for group in self.cloud.groups.values()}
-        for group in self.cloud.groups.values():
-            held[group.shown.entry] += group.paid_for
-        gpus = sum(one.paid_for * one.shown.allocatable[words.GPU] for one in self.cloud.groups.values())
-        now = {"usd": self.usd_per_hour, "nodes": sum(held.values()), "gpus": gpus} | held
-        said, most = self.policy.limits, dict.fromkeys(now, float("inf"))
-        most |= {name: 0 for name in held if self.policy.entry(name) is None}
-        most |= {name: entry.max for name in held if (entry := self.policy.entry(name)) is not None}
-        most |= {"usd": said.usd_per_hour} if said.usd_per_hour is not None else {}
-        most |= {"nodes": said.nodes} if said.nodes is not None else {}
-        most |= {"gpus": said.gpus} if said.gpus is not None else {}
-        for name, amount in now.items():
-            assert amount <= max(most[name], self.paid.get(name, 0)) + 1e-6, f"{name}: {amount} of {most[name]}"
-        self.paid = now
-
-    def _may_remove(self, step: Remove) -> None:
-        """Nodes above a limit go at once; whatever the idle time, busy ones never."""
-        kept, down = self.policy, self.policy.scale_down.model_copy(update={"idle_after": timedelta(0)})
-        self.policy = kept.model_copy(update={"scale_down": down})
-        try:
-            super()._may_remove(step)
-        finally:
-            self.policy = kept
 
 
 @UNHURRIED
