@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import parse_qs
 
+import moto.elbv2.models
 import moto.s3.models
 from moto.ec2.models import ec2_backends
+from moto.ec2.models.elastic_network_interfaces import NetworkInterfaceBackend
 
 from stacks.local.wire.aws_protocol import Call, Reply
+from tests.fakes.aws_services.addresses import create_interface, delete_interface, deregister
 from tests.fakes.aws_services.buckets import permission, put_policy
 from tests.fakes.aws_services.eks import Eks
 from tests.fakes.aws_services.stock import Inventory
@@ -17,6 +20,9 @@ from tests.fakes.aws_services.validation.validate import check
 from tests.fakes.aws_services.vpn import Vpn
 
 PLACES: Final[list[tuple[Any, str, Any]]] = [
+    (NetworkInterfaceBackend, "create_network_interface", create_interface),
+    (NetworkInterfaceBackend, "delete_network_interface", delete_interface),
+    (moto.elbv2.models.FakeTargetGroup, "deregister", deregister),
     (moto.s3.models.FakeBucket, "get_permission", permission),
     (moto.s3.models.S3Backend, "put_bucket_policy", put_policy),
 ]
