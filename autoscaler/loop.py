@@ -42,11 +42,11 @@ from autoscaler.model.actions import (
     StopStep,
     Uncordon,
     Unreserve,
-    describe,
 )
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.pod_index import pod_index_of
+from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.quarantine import Planner, plan_or_tell
 from autoscaler.planner.sanity_check import Counts
 from autoscaler.record.decisions import Decision

@@ -25,8 +25,9 @@ from typing import Any, Final
 
 from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Consolidation, Faults, Policy
-from autoscaler.model.actions import Memory, Plan, describe
+from autoscaler.model.actions import Memory, Plan
 from autoscaler.model.cluster import Cluster, GangRef, Pod
+from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.explanation.explain import explain
 from autoscaler.planner.explanation.what_if import impossible, what_if
 from autoscaler.planner.plan import plan

@@ -5,7 +5,6 @@ Plain values. ``planner/plan.py`` makes them, ``loop.py`` carries them out, ``re
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -391,60 +390,3 @@ class Plan:
     """Name of an EC2 node without pods, or closed by us, that stays -> why, in words."""
     idle_gpus: Mapping[str, str] = field(default_factory=dict)
     """Key of a pod that has not used its GPUs for so long that its owner is told -> what is told."""
-
-
-def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for each kind of step
-    """The step in one line, without its reason."""
-    match step:
-        case Admit(gang=gang, placements=placements):
-            homes = Counter(node for _, node in placements)
-            where = ", ".join(f"{node} ({count})" if count > 1 else node for node, count in sorted(homes.items()))
-            return f"start {gang}: {_count(len(placements), 'pod')} on {where}"
-        case Nominate(placements=placements):
-            kept = [node for _, node in placements if node]
-            gone = len(placements) - len(kept)
-            room = f"keep room on {_count(len(set(kept)), 'node')} for {_count(len(kept), 'pod')}"
-            return room + (f", and no longer for {gone} more" if gone else "")
-        case Reserve(placements=placements):
-            nodes = _count(len({node for _, node in placements}), "node")
-            return f"let {_count(len(placements), 'pod')} onto {nodes} kept for them"
-        case Unreserve(nodes=names):
-            return f"open {names[0] if len(names) == 1 else _count(len(names), 'node')} to every pod"
-        case Recreate(pod=pod):
-            return f"delete pod {pod}, which never started, for its owner to make anew"
-        case Uncordon(node=node):
-            return f"open node {node} again"
-        case Grow(group=group, to=to, by=by, usd_per_hour=usd):
-            return f"grow {group} to {_count(to, 'node')} (+{by}, ${usd:.2f} per hour)"
-        case Cancel(group=group, to=to, by=by):
-            return f"cancel the order of {_count(by, 'node')} in {group}: back to {_count(to, 'node')}"
-        case Cordon(node=node):
-            return f"close node {node} to new pods"
-        case Evict(node=node, pods=pods):
-            return f"evict {_count(len(pods), 'pod')} from {node}"
-        case FreeGpus(pods=pods):
-            return f"evict {pods[0] if len(pods) == 1 else _count(len(pods), 'pod')} to free GPUs"
-        case Remove(group=group, instance=instance, node=node):
-            return f"terminate {instance} of {group}{_node_of(node)}"
-        case DeleteNode(node=node, instance=instance):
-            return f"delete node {node}, whose instance {instance} is gone"
-        case Release(group=group, instance=instance, node=node):
-            return f"complete the termination of {instance} of {group}{_node_of(node)}"
-        case EndJob(namespace=namespace, name=name):
-            return f"end job {namespace}/{name}"
-        case BeginStep(namespace=namespace, name=name):
-            return f"begin step {namespace}/{name}"
-        case StopStep(namespace=namespace, name=name):
-            return f"stop step {namespace}/{name}, which was not begun"
-        case Resize(namespace=namespace, name=name, was=was, to=to):
-            return f"{'grow' if to > was else 'shrink'} job {namespace}/{name} from {was} to {_count(to, 'task')}"
-        case SetCondition(namespace=namespace, name=name, condition=condition, status=status):
-            return f"tell ProvisioningRequest {namespace}/{name}: {condition}={status}"
-
-
-def _node_of(node: str | None) -> str:
-    return f", node {node}" if node else ""
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -92,11 +92,11 @@ def why_not_on(
 ) -> Reason | None:
     """What about the node itself (its labels, its taints) keeps a pod away; ``None`` where nothing does."""
     if affinity and not any(term_holds(term, labels, name) for term in affinity):
-        return Reason(f"is not what the pod selects ({_asked(affinity, labels, name)})")
+        return Reason(f"no match for the pod's node selector or affinity ({_asked(affinity, labels, name)})")
     for taint in taints:
         if taint.effect != "PreferNoSchedule" and not tolerates(tolerations, taint):
             if taint.key == CAPACITY_BLOCK:
-                return Reason(f"does not say that it ends before Capacity Block {taint.value} does")
+                return Reason(f"the pod does not say that it ends before Capacity Block {taint.value} does")
             return Reason(f"taint {taint} not tolerated")
     return None
 
@@ -105,7 +105,7 @@ def why_not_tied(ties: Iterable[tuple[Term, ...]], labels: Mapping[str, str], na
     """Whether volumes keep a pod away: of each of the ties one term must hold."""
     for terms in ties:
         if not any(term_holds(term, labels, name) for term in terms):
-            return Reason(f"is not where its volume can be used ({_asked(terms, labels, name)})")
+            return Reason(f"no match for the node affinity of the pod's volume ({_asked(terms, labels, name)})")
     return None
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, Literal
 
-from autoscaler.model.constraints import PodTerm, Requirement, Toleration
+from autoscaler.model.constraints import PodTerm, Requirement, Term, Toleration
 from autoscaler.model.feasibility import amount_in_words, in_words
 from autoscaler.model.instance_types import is_reservation
 from autoscaler.model.labels import CAPACITY_BLOCK, DURATION, GPU
@@ -147,9 +147,9 @@ class NeededChange:
                     f"{' or '.join(self.requirement.values)}"
                 )
             case "podAffinity" if self.term is not None:
-                return f"the pod need not be near to pods of which {selected(self.term)}"
+                return f"the pod need not be near to pods of which {selector_in_words(self.term.selector)}"
             case "podAntiAffinity" if self.term is not None:
-                return f"the pod need not be apart from pods of which {selected(self.term)}"
+                return f"the pod need not be apart from pods of which {selector_in_words(self.term.selector)}"
             case "topologySpread":
                 return f"the pod need not be spread over {self.to}"
             case "topology":
@@ -180,7 +180,7 @@ class NeededChange:
                 return f"the hardware of node {_few(self.nodes)} is well again"
             case str(what) if what == POD_RUNS and self.term is not None:
                 there = " and ".join(f"{key} is {value}" for key, value in self.labels)
-                return f"a pod of which {selected(self.term)} runs where {there}"
+                return f"a pod of which {selector_in_words(self.term.selector)} runs where {there}"
             case str(what) if what == QUOTA_RAISED:
                 if all(map(is_reservation, self.groups)):
                     return f"Capacity Reservation {_few(self.groups)} has room for {self.to} vCPUs or more"
@@ -229,9 +229,9 @@ def together(changes: Iterable[NeededChange]) -> str:
     return ", and ".join(map(str, changes))
 
 
-def selected(term: PodTerm) -> str:
+def selector_in_words(selector: Term) -> str:
     """The pods that a rule between pods means, in words."""
-    return " and ".join(in_words(one) for one in term.selector) or "nothing is asked"
+    return " and ".join(in_words(one) for one in selector) or "nothing is asked"
 
 
 def noun(resource: str) -> str:

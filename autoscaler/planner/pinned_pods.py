@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autoscaler.model.actions import STARTING, STUCK, Recreate, Waiting
 from autoscaler.model.cluster import Pod
-from autoscaler.model.labels import HOSTNAME
+from autoscaler.model.labels import HOSTNAME, RESERVED
 from autoscaler.model.needed_changes import NeededChange
 from autoscaler.planner.demand.gangs import pinned_to
 from autoscaler.planner.placement.snapshot import Snapshot
@@ -40,7 +40,9 @@ def settle(pinned: Iterable[Pod], snapshot: Snapshot, fleet: Fleet, *, at_home: 
         reason = snapshot.why_not(shape, place) if place else None
         if place is not None and (reason is None or pod.key in at_home):
             snapshot.put(shape, place, pod.key)
-            told = f"its node {place.name} is kept for it, and the scheduler has been told"
+            told = (
+                f"its node {place.name} is reserved for it, and it tolerates {RESERVED}: kube-scheduler binds it next"
+            )
             if pod.key in at_home:
                 waiting.append(Waiting(pod.key, told, cause=STARTING))
             elif pod.unschedulable_because:

@@ -8,7 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from autoscaler.model.actions import Memory, Plan, describe
+from autoscaler.model.actions import Memory, Plan
+from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.plan import plan
 from autoscaler.planner.quarantine import Planner, plan_or_tell
 from autoscaler.record.decisions import Decision

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
-from autoscaler.model.actions import Grow, Plan, Step, Waiting, describe
+from autoscaler.model.actions import Grow, Plan, Step, Waiting
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.needed_changes import NeededChange, merged, together
 from autoscaler.model.pauses import Pause
+from autoscaler.model.step_descriptions import describe
 
 if TYPE_CHECKING:
     from autoscaler.reporting.metrics import Metrics

@@ -18,9 +18,10 @@ from autoscaler.cloud.autoscaling_groups import Changed, Ec2
 from autoscaler.cloud.purchases import in_words
 from autoscaler.config.policy import Policy
 from autoscaler.kube.retry_delay import RetryDelay
-from autoscaler.model.actions import STARTING, Cancel, Grow, Memory, Plan, describe
+from autoscaler.model.actions import STARTING, Cancel, Grow, Memory, Plan
 from autoscaler.model.cluster import Group
 from autoscaler.model.errors import Unavailable
+from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.plan import plan
 from autoscaler.slurm.controller import Controller, SlurmJob, SlurmNode, gangs_of
 from autoscaler.slurm.demand import NAMESPACE, group_of, look, machines_of

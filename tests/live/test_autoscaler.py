@@ -406,7 +406,7 @@ def test_a_machine_whose_hardware_is_at_fault_is_closed_and_opened_when_it_is_we
         until(lambda: "acting as" in brain.texts(), told=brain.texts)
         say(kube, "lab", status="False", reason="NvidiaXID79Error")
         until(lambda: kube.get("/api/v1/nodes/lab")["spec"].get("unschedulable"), told=brain.texts)
-        closed = "close node lab to new pods: AcceleratedHardwareReady is False (NvidiaXID79Error) since"
+        closed = "cordon node lab: AcceleratedHardwareReady is False (NvidiaXID79Error) since"
         until(lambda: closed in brain.texts(), told=brain.texts)
         make_pod(kube, gpu_pod("p"))
         assert until(partial(bound, kube, "p"), told=brain.texts) != "lab"

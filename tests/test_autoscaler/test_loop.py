@@ -1016,7 +1016,7 @@ def test_pods_are_evicted_only_from_a_node_that_is_still_closed() -> None:
     assert made.fakes.asked[-1] == ("evict", ["team/a"])
     made.fakes.failures["a"] = client.Refused(429, "Cannot evict pod as it would violate the pod's disruption budget.")
     turn()
-    assert "could not evict 3 pods from n" in made.out.getvalue()
+    assert "could not evict 3 pods (team/a, team/b, team/gone) from node n" in made.out.getvalue()
     assert "1 of 1 pods were not evicted (team/a: " in made.out.getvalue()
     assert "disruption budget" in made.out.getvalue()
     made.fakes.failures["gone"] = made.fakes.failures.pop("a")

@@ -9,11 +9,12 @@ from typing import Final
 
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Admit, Grow, Plan, Resize, describe
+from autoscaler.model.actions import Admit, Grow, Plan, Resize
 from autoscaler.model.cluster import Cluster, Group, Pod, ProvisioningRequest
 from autoscaler.model.errors import BadInput
 from autoscaler.model.jobs import WaitingStep, succeeded
 from autoscaler.model.needed_changes import NeededChange, merged
+from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.demand.requested_gangs import BOOKED_FOR, size_of, why_not_planned
 from autoscaler.planner.explanation.explain_groups import explain_group
 from autoscaler.planner.explanation.explain_nodes import explain_node

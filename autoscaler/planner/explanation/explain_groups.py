@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import Grow, Plan, describe
+from autoscaler.model.actions import Grow, Plan
 from autoscaler.model.cluster import Cluster, Group
 from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import quota_in_words
 from autoscaler.model.labels import GPU
+from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.explanation.node_states import Standings, standings
 from autoscaler.planner.placement.available_offerings import affordable
 from autoscaler.planner.placement.offerings import CENT, Ceilings

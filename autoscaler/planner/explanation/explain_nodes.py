@@ -8,9 +8,10 @@ from typing import Final
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model import node_states as states
-from autoscaler.model.actions import Plan, Step, describe
+from autoscaler.model.actions import Plan, Step
 from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.errors import BadInput
+from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.disruption.consolidation import why_not_emptied
 from autoscaler.planner.explanation.node_states import Standing, Standings, standings
 

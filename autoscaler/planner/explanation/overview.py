@@ -10,11 +10,12 @@ from typing import Final
 
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
-from autoscaler.model.actions import CAUSES, Plan, Waiting, describe
+from autoscaler.model.actions import CAUSES, Plan, Waiting
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.needed_changes import merged, together
 from autoscaler.model.node_states import STATES
 from autoscaler.model.resources import CPU, MEMORY, Resources
+from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.explanation.node_states import Standing, standings
 
 OURS: Final = "on-prem"

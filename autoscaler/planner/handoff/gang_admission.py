@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from autoscaler.model.actions import BUSY, STARTING, Admit, Waiting
-from autoscaler.model.labels import GATE
+from autoscaler.model.labels import GATE, RESERVED
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.reservations import is_reserved
 from autoscaler.planner.placement.gang_packing import Placed
@@ -61,7 +61,11 @@ def not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None, is_held: bool
                 else f"gang {gang.name} has nodes that are ready, and starts once room there is kept for it"
             )
         elif not pod.gates and is_reserved(place):
-            because = f"its node {place.name} is kept for it, which the scheduler is being told"
+            because = (
+                f"waits for its gang {gang.name}: {ready} of at least {gang.minimum} pods have a node that is ready"
+                if ready < gang.minimum
+                else f"its node {place.name} is reserved for it: it is given a toleration of {RESERVED} now"
+            )
         elif GATE not in pod.gates and pod.unschedulable_because:
             because = (
                 f"fits on {place.name} as far as Spillway sees, but the scheduler says: {pod.unschedulable_because}"

@@ -17,7 +17,7 @@ from autoscaler.model.actions import Nominate
 from autoscaler.model.cluster import Node, Pod
 from autoscaler.model.labels import GATE
 from autoscaler.planner.demand.gangs import Gang
-from autoscaler.planner.handoff.reservations import is_reserved
+from autoscaler.planner.handoff.reservations import SPREADS, is_reserved
 from autoscaler.planner.placement.gang_packing import Placed
 
 
@@ -72,7 +72,8 @@ def nominations(
         if wanted != pod.nominated and not _is_cleared(pod, residents):
             news.append((pod.key, wanted))
     news.sort(key=lambda one: (one[1], one[0]))
-    because = "the plan has them there, and without our gate the scheduler puts pods where most is free"
+    there = f"the plan has them there; {SPREADS}, but tries a nominated node first"
+    because = there if any(node for _, node in news) else "the plan has them there no more, and a nomination keeps room"
     return [Nominate(placements=tuple(news), because=because)] if news else []
 
 

@@ -32,6 +32,8 @@ from autoscaler.planner.placement.gang_packing import Placed
 from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.node_places import has_joined, is_ready, labels_of
 
+SPREADS: Final = f"kube-scheduler puts pods without the scheduling gate {words.GATE} where most is free"
+"""Why pods of others are told to it one by one."""
 _NEW: Final = Taint(words.RESERVED)
 
 
@@ -71,7 +73,7 @@ def reservations(
         for pod, place in going
         if (node := _reserved_node(place)) is not None and has_joined(place) and not _may_enter(pod, node)
     )
-    because = "it was bought for them, and without our gate the scheduler puts pods where most is free"
+    because = f"reserved nodes are for the pods that they were bought for, as {SPREADS}"
     return [Reserve(placements=tuple(news), because=because)] if news else []
 
 

@@ -14,6 +14,7 @@ from autoscaler.model.cluster import Pod
 from autoscaler.model.constraints import PodTerm, Spread, Term
 from autoscaler.model.feasibility import Reason, term_holds
 from autoscaler.model.labels import HOSTNAME, ZONE
+from autoscaler.model.needed_changes import selector_in_words
 from autoscaler.model.pod_index import Counts, PodIndex
 from autoscaler.planner.placement.topology_spread import EligibleDomains, Spreading
 from autoscaler.planner.supply.candidate_nodes import Place, Shape
@@ -25,13 +26,15 @@ SelectorKey = tuple[Term, frozenset[str]]
 class SelectedPods:
     """How many pods that a selector selects are in each domain of a topology key."""
 
-    __slots__ = ("_selects", "by_key", "namespaces", "selector", "total")
+    __slots__ = ("_selects", "by_key", "namespaces", "selector", "total", "words")
 
     def __init__(self, selector: Term, namespaces: frozenset[str], keys: Iterable[str]) -> None:
         self.selector = selector
         self.namespaces = namespaces
         self.by_key: dict[str, dict[str, int]] = {key: defaultdict(int) for key in keys}
         self.total = 0
+        self.words = selector_in_words(selector)
+        """Which pods these are, for people."""
         self._selects: dict[int, bool] = {}
 
     def selects(self, shape: Shape) -> bool:
@@ -160,12 +163,13 @@ class InterPodRules:
         for term in self._placed_against(shape):
             value = place.labels.get(term.topology_key)
             if value is not None and self._anti_affinity[term].get(value):
-                return Reason(f"a pod there keeps such pods out of its {_in_words(term.topology_key)}")
+                return Reason(f"the anti-affinity of a pod that runs {_there(term.topology_key)} forbids it")
         for term in shape.apart_from:
-            counts = self._selected[term.selector, term.namespaces].by_key[term.topology_key]
+            pods = self._selected[term.selector, term.namespaces]
             value = place.labels.get(term.topology_key)
-            if value is not None and counts.get(value):
-                return Reason(f"a pod that it must be apart from is in the same {_in_words(term.topology_key)}")
+            if value is not None and pods.by_key[term.topology_key].get(value):
+                there = _there(term.topology_key)
+                return Reason(f"a pod of which {pods.words} runs {there}, which the pod's anti-affinity forbids")
         return (
             self._why_not_near(shape, place)
             or self._why_not_even(shape, place)
@@ -244,13 +248,15 @@ class InterPodRules:
         is_first = not any(pods.total for pods in near) and all(pods.selects(shape) for pods in near)
         for term, pods in zip(shape.near_to, near, strict=True):
             if not (is_first or pods.by_key[term.topology_key].get(place.labels[term.topology_key])):
-                return _no_pod_near(term)
+                there = _there(term.topology_key)
+                return Reason(f"no pod of which {pods.words} runs {there}, as the pod's affinity asks")
         return None
 
     def _why_not_even(self, shape: Shape, place: Place) -> Reason | None:
         for one in self._spreads_of(shape):
             if self._is_uneven(one, place, more=one.pods.selects(shape)):
-                return Reason(f"would be spread unevenly over {_in_words(one.spread.topology_key)}s")
+                by = _domain(one.spread.topology_key)
+                return Reason(f"maxSkew of the pod's topology spread by {by} would be exceeded")
         return None
 
     def _why_uneven_for_planned(self, shape: Shape, place: Place) -> Reason | None:
@@ -258,7 +264,7 @@ class InterPodRules:
         for one in self._planned_spreads_over(shape):
             key = one.spread.topology_key
             if self._planned_spreads[one].get(place.labels.get(key, ""), 0) > 0 and self._is_uneven(one, place, more=1):
-                return Reason(f"a pod planned there would be spread unevenly over {_in_words(key)}s")
+                return Reason(f"maxSkew of a planned pod's topology spread by {_domain(key)} would be exceeded")
         return None
 
     def _is_uneven(self, one: CountedSpread, place: Place, *, more: int) -> bool:
@@ -299,10 +305,10 @@ def why_no_domain(shape: Shape, place: Place) -> Reason | None:
     """Say which label the place lacks by which the shape's rules count: on such a node it never goes."""
     for term in shape.near_to:
         if term.topology_key not in place.labels:
-            return _no_pod_near(term)
+            return Reason(f"no label {term.topology_key}, which the pod's affinity names")
     for one in shape.spread:
         if one.topology_key not in place.labels:
-            return Reason(f"has no label {one.topology_key} to spread over")
+            return Reason(f"no label {one.topology_key}, which the pod's topology spread names")
     return None
 
 
@@ -315,13 +321,13 @@ def _selects(selector: Term, namespaces: frozenset[str], shape: Shape) -> bool:
     return shape.namespace in namespaces and term_holds(selector, shape.labels)
 
 
-def _in_words(topology_key: str) -> str:
+def _domain(topology_key: str) -> str:
     """Name a domain of the key for people."""
     return {HOSTNAME: "host", ZONE: "zone"}.get(topology_key, topology_key)
 
 
-def _no_pod_near(term: PodTerm) -> Reason:
-    return Reason(f"no pod that it must be near to is in the same {_in_words(term.topology_key)}")
+def _there(topology_key: str) -> str:
+    return "on the node" if topology_key == HOSTNAME else f"in its {_domain(topology_key)}"
 
 
 def _at_places(by_node: Counts, place_of: Callable[[str], Place | None]) -> Iterator[tuple[Place, int]]:

@@ -171,7 +171,7 @@ def test_a_rule_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
         }
     }
     made = plan(tmp_path, [pod])
-    assert "no pod that it must be near to is in the same zone" in made["waiting"][0]["reason"]
+    assert "no pod of which app is other runs in its zone, as the pod's affinity asks" in made["waiting"][0]["reason"]
 
 
 def _pod(name: str, *, port: int = 0, gang: str = "") -> dict[str, Any]:

@@ -133,7 +133,9 @@ def test_a_pod_goes_where_its_volume_is() -> None:
     objects = (pod("web", "data"), claim("data", storageClassName="", volumeName="v"), volume("v", "us-east-1c"))
     assert [node.zone for node in planned(*objects).nodes] == ["us-east-1c"]
     [waits] = planned(*objects, zones=("us-east-1a",)).waiting
-    assert "is not where its volume can be used (topology.kubernetes.io/zone is us-east-1c)" in waits.reason
+    assert (
+        "no match for the node affinity of the pod's volume (topology.kubernetes.io/zone is us-east-1c)" in waits.reason
+    )
     assert waits.would_fit_if == (
         "a group of instances with 1 cpu, with label topology.kubernetes.io/zone=us-east-1c is added to the policy"
     )

@@ -127,7 +127,10 @@ def test_one_term_of_several_is_enough() -> None:
     pod = a_pod(affinity=terms)
     nodes = [zoned("n1", "a"), zoned("n2", "b")]
     assert why_not(pod, nodes=nodes) == [
-        "is not what the pod selects (nvidia.com/gpu.product is A100 or topology.kubernetes.io/zone is b)",
+        (
+            "no match for the pod's node selector or affinity "
+            "(nvidia.com/gpu.product is A100 or topology.kubernetes.io/zone is b)"
+        ),
         None,
     ]
 
@@ -262,7 +265,7 @@ def test_a_node_without_the_key_takes_no_spread_pod() -> None:
     """There is nothing to count on it."""
     pod = a_pod(labels={"app": "web"}, spread=(Spread(words.ZONE, 1, WEB),))
     assert why_not(pod, nodes=[an_on_prem_node("n1", gpus=0)]) == [
-        "has no label topology.kubernetes.io/zone to spread over"
+        "no label topology.kubernetes.io/zone, which the pod's topology spread names"
     ]
 
 

@@ -142,7 +142,7 @@ def test_what_would_let_a_job_in_is_told() -> None:
     """To say how long it runs, or that it may be cut off."""
     done = plan(a_cluster(pods=[job(duration=None)], groups=(of_block(),)), a_policy(entry()), Memory())
     (waits,) = done.waiting
-    assert f"does not say that it ends before Capacity Block {ID} does" in waits.because
+    assert f"the pod does not say that it ends before Capacity Block {ID} does" in waits.because
     assert waits.would_fit_if.startswith("the pod says by spillway.dev/expected-duration that it ends before")
     assert waits.changes[0].as_json()["add"] == {
         "key": words.CAPACITY_BLOCK,

@@ -62,7 +62,11 @@ def test_those_whose_node_is_kept_for_them_go_there_whatever_speaks_against_it()
     found, put = settled(pinned(**APART), pinned("q", **APART), **given)
     assert put == {"n1": ["p"]}
     assert [(one.pod, one.because, one.cause) for one in found.waiting] == [
-        ("team/p", "its node n1 is kept for it, and the scheduler has been told", STARTING)
+        (
+            "team/p",
+            "its node n1 is reserved for it, and it tolerates spillway.dev/reserved: kube-scheduler binds it next",
+            STARTING,
+        )
     ]
     assert [pod.name for pod, _ in found.stuck] == ["q"]
 

@@ -20,8 +20,9 @@ from autoscaler.executor import Executor
 from autoscaler.kube.cache import Store
 from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.kube.writes import Writes
-from autoscaler.model.actions import Backoff, Cancel, Grow, Memory, Remove, Step, describe
+from autoscaler.model.actions import Backoff, Cancel, Grow, Memory, Remove, Step
 from autoscaler.model.cluster import Cluster, Group, Pod
+from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.orders import ORDERS_LAST
 from autoscaler.planner.plan import plan
 from tests.builders import NOW, TYPES, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, later

@@ -747,7 +747,9 @@ def test_where_others_may_take_its_room_a_gang_behind_our_gate_is_nominated_too(
     gang = a_gang(pods=2, gpus=2)
     loose = a_pod("loose", gpus=4, unschedulable_because=NO_PLACE, created=later(minutes=1))
     decided = decide(a_cluster(pods=[*gang, loose], nodes=[node], groups=[group]))
-    assert [step.placements for step in steps(decided, Nominate)] == [tuple((pod.key, node.name) for pod in gang)]
+    [told] = steps(decided, Nominate)
+    assert told.placements == tuple((pod.key, node.name) for pod in gang)
+    assert "pods without the scheduling gate spillway.dev/gang where most is free" in told.because
 
 
 def test_where_others_may_take_its_room_a_gang_is_let_go_after_it_is_kept() -> None:
@@ -773,7 +775,9 @@ def test_a_gang_is_admitted_when_no_other_is_expected_on_its_node_any_more() -> 
     gone = a_pod("gone", gpus=8, nominated="dgx-01", unschedulable_because=NO_PLACE, created=later(minutes=1))
     decided = decide(a_cluster(pods=[*gang, gone], nodes=[an_on_prem_node()], groups=[]))
     assert steps(decided, Admit) == []
-    assert [step.placements for step in steps(decided, Nominate)] == [((gone.key, ""),)]
+    [back] = steps(decided, Nominate)
+    assert back.placements == ((gone.key, ""),)
+    assert back.because == "the plan has them there no more, and a nomination keeps room"
     (step,) = steps(
         decide(a_cluster(pods=[*gang, replace(gone, nominated="")], nodes=[an_on_prem_node()], groups=[])), Admit
     )

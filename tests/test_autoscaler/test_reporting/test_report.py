@@ -17,6 +17,7 @@ from autoscaler.model.actions import (
     Cancel,
     Cordon,
     EndJob,
+    Evict,
     Grow,
     Nominate,
     Plan,
@@ -30,10 +31,10 @@ from autoscaler.model.actions import (
     Uncordon,
     Unreserve,
     Waiting,
-    describe,
 )
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.needed_changes import NeededChange
+from autoscaler.model.step_descriptions import describe
 from autoscaler.reporting.messenger import HOPELESS, UNREAD, Messenger
 from autoscaler.reporting.metrics import Metrics
 from autoscaler.reporting.report import Log, Report
@@ -60,19 +61,33 @@ def told(form: Any = "text") -> tuple[Report, io.StringIO]:
             Admit("team/g", (("team/a", "n1"), ("team/b", "n1"), ("team/c", "n2")), "r"),
             "start team/g: 3 pods on n1 (2), n2",
         ),
-        (Nominate((("team/a", "n1"), ("team/b", "n1")), "r"), "keep room on 1 node for 2 pods"),
+        (Admit("team/g", (("team/a", "n1"), ("team/b", "n1")), "r"), "start team/g: 2 pods on n1"),
+        (Evict("n", ("team/a",), "r"), "evict pod team/a from node n"),
+        (
+            Evict("n", tuple(f"team/{one}" for one in "abcd"), "r"),
+            "evict 4 pods (team/a, team/b, team/c, team/d) from node n",
+        ),
+        (
+            Evict("n", tuple(f"team/{one}" for one in "abcde"), "r"),
+            "evict 5 pods (team/a, team/b, team/c and 2 more) from node n",
+        ),
+        (
+            Reserve((("team/a", "n1"), ("team/b", "n2"), ("team/c", "n2")), "r"),
+            "let 3 pods (team/a, team/b, team/c) onto nodes n1, n2 (2)",
+        ),
+        (Nominate((("team/a", "n1"), ("team/b", "n1")), "r"), "nominate n1 for 2 pods (team/a, team/b)"),
         (
             Nominate((("team/a", "n1"), ("team/b", "")), "r"),
-            "keep room on 1 node for 1 pod, and no longer for 1 more",
+            "nominate n1 for pod team/a and take back the nomination of pod team/b",
         ),
-        (Reserve((("team/a", "n1"), ("team/b", "n1")), "r"), "let 2 pods onto 1 node kept for them"),
-        (Unreserve(("n1",), "r"), "open n1 to every pod"),
-        (Unreserve(("n1", "n2"), "r"), "open 2 nodes to every pod"),
+        (Reserve((("team/a", "n1"), ("team/b", "n1")), "r"), "let 2 pods (team/a, team/b) onto node n1"),
+        (Unreserve(("n1",), "r"), "take the taint spillway.dev/reserved off node n1"),
+        (Unreserve(("n1", "n2"), "r"), "take the taint spillway.dev/reserved off 2 nodes (n1, n2)"),
         (Recreate("team/a", "r"), "delete pod team/a, which never started, for its owner to make anew"),
-        (Uncordon("n", "r"), "open node n again"),
+        (Uncordon("n", "r"), "uncordon node n"),
         (GROW, "grow g to 2 nodes (+1, $5.67 per hour)"),
         (Cancel("g", 3, 1, "r"), "cancel the order of 2 nodes in g: back to 1 node"),
-        (Cordon("n", "r"), "close node n to new pods"),
+        (Cordon("n", "r"), "cordon node n"),
         (Remove("g", "i-1", "n", "r"), "terminate i-1 of g, node n"),
         (Remove("g", "i-1", None, "r"), "terminate i-1 of g"),
         (Release("g", "i-1", "n", "r"), "complete the termination of i-1 of g, node n"),

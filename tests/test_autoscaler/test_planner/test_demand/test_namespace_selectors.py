@@ -47,7 +47,7 @@ def test_pods_of_the_namespaces_that_are_meant_are_kept_away_from() -> None:
     look = a_cluster(pods=[anyone, *there], nodes=nodes, groups=[], namespaces=NAMESPACES)
     decided = plan(look, Policy(cluster="local", groups=()), Memory())
     assert not decided.steps
-    assert "must be apart from" in decided.waiting[0].because
+    assert "which the pod's anti-affinity forbids" in decided.waiting[0].because
 
 
 def test_a_pod_that_runs_keeps_those_away_that_it_means() -> None:

@@ -244,7 +244,7 @@ def test_why_a_node_without_pods_stays(cluster: Cluster, policy: Policy, why: st
 def test_an_idle_node_says_its_next_step() -> None:
     """And its end."""
     text = said("node", NODE.name, seen())
-    assert f"next step: close node {NODE.name} to new pods" in text
+    assert f"next step: cordon node {NODE.name}" in text
 
 
 def test_a_machine_of_ours_is_never_terminated() -> None:
@@ -403,7 +403,7 @@ def test_a_node_tells_no_step_for_another() -> None:
     group = a_group("cpu", joined=2)
     busy, idle = (replace(node, created=OLD) for node in nodes_of(group))
     cluster = a_cluster(nodes=[busy, idle], groups=[group], pods=[on(busy.name)])
-    assert "next step: close" in said("node", idle.name, cluster)
+    assert "next step: cordon" in said("node", idle.name, cluster)
     assert "next step" not in said("node", busy.name, cluster)
 
 

@@ -128,7 +128,7 @@ def test_pods_that_wait_for_the_same_are_one_line_what_can_be_changed_first() ->
     assert "limits.nodes" in dear.would_fit_if
     assert "limits.gpus" in dear.would_fit_if
     assert (found.decided, found.usd_per_hour, found.warnings) == (NOW, 2.5, ("careful",))
-    assert found.next_steps == ("close node n to new pods",)
+    assert found.next_steps == ("cordon node n",)
 
 
 def test_a_group_of_a_node_is_told_apart_by_its_zone() -> None:

@@ -27,6 +27,7 @@ from tests.builders import (
 
 T = TypeVar("T", bound=Step)
 NO_PLACE = "0/1 nodes are available: 1 node had an untolerated taint."
+BINDS_NEXT = "is reserved for it, and it tolerates spillway.dev/reserved: kube-scheduler binds it next"
 GROUP = a_group("gpu-a10g", joined=1)
 
 
@@ -67,6 +68,9 @@ def test_pods_are_let_onto_the_node_that_is_reserved_for_them_and_not_nominated(
     decided = decide(a_cluster(pods=pods, nodes=[NEW], groups=[GROUP]))
     assert [step.placements for step in steps(decided, Reserve)] == [(("team/a", NEW.name), ("team/b", NEW.name))]
     assert steps(decided, Nominate) == steps(decided, Unreserve) == steps(decided, Grow) == []
+    assert {one.because for one in decided.waiting} == {
+        f"its node {NEW.name} is reserved for it: it is given a toleration of spillway.dev/reserved now"
+    }
     waits = decide(a_cluster(pods=pods, nodes=[replace(NEW, ready=False)], groups=[GROUP]))
     assert waits.steps == ()
 
@@ -76,7 +80,7 @@ def test_pods_that_were_let_in_stay_planned_there_and_the_node_stays_reserved() 
     decided = decide(a_cluster(pods=[let_in(loose())], nodes=[OURS], groups=[GROUP]))
     assert decided.steps == ()
     (told,) = decided.waiting
-    assert told.because == f"its node {OURS.name} is kept for it, and the scheduler has been told"
+    assert told.because == f"its node {OURS.name} {BINDS_NEXT}"
 
 
 def test_a_taint_that_keeps_no_pod_off_is_not_taken_for_the_reservation() -> None:
@@ -95,9 +99,7 @@ def test_pods_spread_evenly_stay_where_they_were_let_in_whatever_the_others_do()
     ours = reserved(other, whose=other.instance_id or "")
     decided = decide(a_cluster(pods=pods, nodes=[OURS, ours], groups=[GROUP, group]))
     assert steps(decided, Grow) == steps(decided, Reserve) == steps(decided, Nominate) == []
-    assert {one.because for one in decided.waiting} == {
-        f"its node {ours.name} is kept for it, and the scheduler has been told"
-    }
+    assert {one.because for one in decided.waiting} == {f"its node {ours.name} {BINDS_NEXT}"}
 
 
 def test_a_pod_that_was_let_in_where_there_is_no_room_any_more_is_planned_anew() -> None:
@@ -129,6 +131,9 @@ def test_a_gang_without_our_gate_is_let_in_together() -> None:
     one, two = map(reserved, nodes_of(group))
     early = decide(a_cluster(pods=gang, nodes=[one, replace(two, ready=False)], groups=[group]))
     assert early.steps == ()
+    assert "waits for its gang team/g: 1 of at least 2 pods have a node that is ready" in {
+        one.because for one in early.waiting
+    }
     decided = decide(a_cluster(pods=gang, nodes=[one, two], groups=[group]))
     assert [len(step.placements) for step in steps(decided, Reserve)] == [2]
 

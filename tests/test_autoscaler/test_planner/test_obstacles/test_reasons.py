@@ -140,7 +140,8 @@ def test_what_shuts_a_pod_out_of_machines_that_are_large_enough_is_counted_by_ki
     assert "5 kinds of machine: " in impossible(a_pod(gpus=1, selector={"host": "x"}), nodes=nodes)
     elsewhere = impossible(a_pod(gpus=1, selector={"zone": "us-east-1c"}))
     assert elsewhere.endswith(
-        "takes it: 2 kinds of machine: is not what the pod selects (topology.kubernetes.io/zone is us-east-1c)"
+        "takes it: 2 kinds of machine: "
+        "no match for the pod's node selector or affinity (topology.kubernetes.io/zone is us-east-1c)"
     )
 
 

@@ -422,12 +422,20 @@ def test_reasons_are_of_nodes_that_are_there() -> None:
 @pytest.mark.parametrize(
     ("rules", "there", "why"),
     [
-        (keeps_off(HOSTNAME), IS_WEB, "a pod that it must be apart from is in the same host"),
-        (IS_WEB, keeps_off(ZONE), "a pod there keeps such pods out of its zone"),
-        ({"near_to": (PodTerm(ZONE, DB, TEAM),)}, {}, "no pod that it must be near to is in the same zone"),
-        ({"near_to": (PodTerm("rack", DB, TEAM),)}, {}, "no pod that it must be near to is in the same rack"),
-        ({"spread": (Spread("rack", 1, WEB),)}, {}, "has no label rack to spread over"),
-        (IS_WEB | EVEN_BY_ZONE, IS_WEB, "would be spread unevenly over zones"),
+        (
+            keeps_off(HOSTNAME),
+            IS_WEB,
+            "a pod of which app is web runs on the node, which the pod's anti-affinity forbids",
+        ),
+        (IS_WEB, keeps_off(ZONE), "the anti-affinity of a pod that runs in its zone forbids it"),
+        (
+            {"near_to": (PodTerm(ZONE, DB, TEAM),)},
+            {},
+            "no pod of which app is db runs in its zone, as the pod's affinity asks",
+        ),
+        ({"near_to": (PodTerm("rack", DB, TEAM),)}, {}, "no label rack, which the pod's affinity names"),
+        ({"spread": (Spread("rack", 1, WEB),)}, {}, "no label rack, which the pod's topology spread names"),
+        (IS_WEB | EVEN_BY_ZONE, IS_WEB, "maxSkew of the pod's topology spread by zone would be exceeded"),
         ({"host_ports": HTTP}, {"host_ports": HTTP}, "host port 80/TCP is taken"),
     ],
 )
@@ -481,7 +489,7 @@ def test_a_planned_pod_keeps_its_spread_though_others_come_after_it() -> None:
     assert snapshot.why_not(plain, home) is None
     reason = snapshot.why_not(web, home)
     assert reason is not None
-    assert reason.kind == "a pod planned there would be spread unevenly over hosts"
+    assert reason.kind == "maxSkew of a planned pod's topology spread by host would be exceeded"
     found = snapshot.find(web)
     assert found is None or found is not home
     snapshot.put(web, snapshot.places[1], "web")
