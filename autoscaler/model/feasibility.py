@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from autoscaler.model.constraints import Requirement, Taint, Term, Toleration
+from autoscaler.model.enumeration import few
 from autoscaler.model.labels import CAPACITY_BLOCK
 from autoscaler.model.resources import Resources
 
@@ -138,18 +139,28 @@ def in_words(requirement: Requirement) -> str:
             return f"{requirement.key} is below {values}"
 
 
-def sum_up(reasons: Iterable[Reason], noun: str = "node", nouns: str = "") -> str:
+def sum_up(reasons: Iterable[Reason]) -> str:
     """``4 nodes: not enough nvidia.com/gpu (asks 8, at most 4 free); 2 nodes: taint x:NoSchedule not tolerated``."""
-    nouns = nouns or f"{noun}s"
-    counted: Counter[tuple[str, int]] = Counter()
-    most_free: dict[tuple[str, int], int] = {}
-    for kind, asks, free in reasons:
-        counted[kind, asks] += 1
-        most_free[kind, asks] = max(free, most_free.get((kind, asks), 0))
     return "; ".join(
-        f"{count} {noun if count == 1 else nouns}: {_reason_in_words(kind, asks, most_free[kind, asks], count)}"
-        for (kind, asks), count in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+        f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}: {words}"
+        for nodes, words in _alike(("", reason) for reason in reasons)
     )
+
+
+def sum_up_by_name(found: Iterable[tuple[str, Reason]]) -> str:
+    """``cpu, gpu-a10g: not enough memory (asks 64Gi, at most 32Gi free)``: of machines or groups by name."""
+    return "; ".join(f"{few(dict.fromkeys(names))}: {words}" for names, words in _alike(found))
+
+
+def _alike(found: Iterable[tuple[str, Reason]]) -> Iterator[tuple[list[str], str]]:
+    """Names of what a reason is about, and the reason in words; that of the most first."""
+    about: dict[tuple[str, int], list[str]] = defaultdict(list)
+    most_free: dict[tuple[str, int], int] = {}
+    for name, (kind, asks, free) in found:
+        about[kind, asks].append(name)
+        most_free[kind, asks] = max(free, most_free.get((kind, asks), 0))
+    for (kind, asks), names in sorted(about.items(), key=lambda item: (-len(item[1]), item[0])):
+        yield names, _reason_in_words(kind, asks, most_free[kind, asks], len(names))
 
 
 def _reason_in_words(kind: str, asks: int, free: int, count: int) -> str:

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, Final, Literal
 
 from autoscaler.model.constraints import PodTerm, Requirement, Term, Toleration
+from autoscaler.model.enumeration import few
 from autoscaler.model.feasibility import amount_in_words, in_words
 from autoscaler.model.instance_types import is_reservation
 from autoscaler.model.labels import CAPACITY_BLOCK, DURATION, GPU
@@ -31,7 +32,6 @@ POD_RUNS: Final = "a pod runs"
 CAPACITY: Final = "EC2 has capacity"
 QUOTA_RAISED: Final = "AWS raises a quota"
 TIME_COMES: Final = "the time comes"
-_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,31 +162,31 @@ class NeededChange:
 
     def _of_operator(self) -> str:
         if self.run == PULUMI_UP:
-            return f"`pulumi up` brings the Auto Scaling groups of {_few(self.groups)} up to the policy"
+            return f"`pulumi up` brings the Auto Scaling groups of {few(self.groups)} up to the policy"
         if self.run.startswith(RESUME):
             return f"it is resumed ({self.run})"
         if self.run.startswith(UNCORDON):
-            return f"node {_few(self.nodes)} is opened again ({self.run})"
+            return f"node {few(self.nodes)} is opened again ({self.run})"
         return f"the pod is deleted ({self.run})" if self.run.startswith(DELETE_POD) else f"`{self.run}` is run"
 
     def _of_others(self) -> str:  # noqa: PLR0911 - one line for each kind
-        where = f" on {_few(self.nodes)}" if self.nodes else ""
+        where = f" on {few(self.nodes)}" if self.nodes else ""
         match self.other:
             case str(what) if what == WORK_ENDS:
-                return f"other work{where} ends" + (f" ({_few(self.pods)})" if self.pods else "")
+                return f"other work{where} ends" + (f" ({few(self.pods)})" if self.pods else "")
             case str(what) if what == READY:
-                return f"node {_few(self.nodes)} is ready again"
+                return f"node {few(self.nodes)} is ready again"
             case str(what) if what == WELL:
-                return f"the hardware of node {_few(self.nodes)} is well again"
+                return f"the hardware of node {few(self.nodes)} is well again"
             case str(what) if what == POD_RUNS and self.term is not None:
                 there = " and ".join(f"{key} is {value}" for key, value in self.labels)
                 return f"a pod of which {selector_in_words(self.term.selector)} runs where {there}"
             case str(what) if what == QUOTA_RAISED:
                 if all(map(is_reservation, self.groups)):
-                    return f"Capacity Reservation {_few(self.groups)} has room for {self.to} vCPUs or more"
-                return f"AWS raises quota {_few(self.groups)} by {self.to} vCPUs or more"
+                    return f"Capacity Reservation {few(self.groups)} has room for {self.to} vCPUs or more"
+                return f"AWS raises quota {few(self.groups)} by {self.to} vCPUs or more"
             case str(what) if what == CAPACITY:
-                return f"EC2 has capacity for group {_few(self.groups)} again"
+                return f"EC2 has capacity for group {few(self.groups)} again"
         return self.other
 
 
@@ -237,9 +237,3 @@ def selector_in_words(selector: Term) -> str:
 def noun(resource: str) -> str:
     """What people call it."""
     return "GPUs" if resource == GPU else resource
-
-
-def _few(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return ", ".join(listed[:_NAMED]) + more

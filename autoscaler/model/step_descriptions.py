@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from autoscaler.model.actions import (
     Admit,
@@ -28,13 +27,11 @@ from autoscaler.model.actions import (
     Uncordon,
     Unreserve,
 )
+from autoscaler.model.enumeration import few
 from autoscaler.model.labels import RESERVED
 
 Placements = Sequence[tuple[str, str]]
 """(pod key ``namespace/name``, node name)."""
-
-_SHOWN: Final = 3
-"""Names in a line; all of them are in the record."""
 
 
 def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for each kind of step
@@ -48,7 +45,7 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
             many = len({node for _, node in placements}) > 1
             return f"let {_pods_of(placements)} onto {'nodes' if many else 'node'} {_nodes(placements)}"
         case Unreserve(nodes=names):
-            nodes = f"node {names[0]}" if len(names) == 1 else f"{len(names)} nodes ({_listed(names)})"
+            nodes = f"node {names[0]}" if len(names) == 1 else f"{len(names)} nodes ({few(names)})"
             return f"take the taint {RESERVED} off {nodes}"
         case Recreate(pod=pod):
             return f"delete pod {pod}, which never started, for its owner to make anew"
@@ -97,18 +94,13 @@ def _pods_of(placements: Placements) -> str:
 
 def _pods(names: Sequence[str]) -> str:
     """``pod team/a``, ``5 pods (team/a, team/b, team/c and 2 more)``."""
-    return f"pod {names[0]}" if len(names) == 1 else f"{len(names)} pods ({_listed(names)})"
+    return f"pod {names[0]}" if len(names) == 1 else f"{len(names)} pods ({few(names)})"
 
 
 def _nodes(placements: Placements) -> str:
     """All of them; of several those with more than one pod with their number: ``n1 (2), n2``."""
     homes = sorted(Counter(node for _, node in placements).items())
     return ", ".join(f"{node} ({count})" if len(homes) > 1 < count else node for node, count in homes)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = names if len(names) <= _SHOWN + 1 else names[:_SHOWN]
-    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
 
 
 def _node_of(node: str | None) -> str:

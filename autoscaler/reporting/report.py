@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from autoscaler.model.actions import Grow, Plan, Step, Waiting
 from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.enumeration import few
 from autoscaler.model.needed_changes import NeededChange, merged, together
 from autoscaler.model.pauses import Pause
 from autoscaler.model.step_descriptions import describe
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 STANDS_STILL: Final = 300.0
 """Seconds after which a loop that has begun no turn hangs: the longest plan takes a part of that."""
-_NAMED: Final = 3
 _NUMBERS: Final = re.compile(r"\d+([.:]\d+)*")
 _REMEMBERED: Final = 1000
 
@@ -204,7 +204,7 @@ class Report:
                 news.setdefault(reason, []).append(pod)
         for reason, pods in news.items():
             verb = "waits" if len(pods) == 1 else "wait"
-            self._log.say("waiting", f"{_names(pods)} {verb}: {reason}", pods=pods, cause=causes[reason])
+            self._log.say("waiting", f"{few(pods)} {verb}: {reason}", pods=pods, cause=causes[reason])
         over = [pod for pod in self._waiting if pod not in now]
         gone = [pod for pod in over if not is_there(pod)]
         self._over([pod for pod in over if pod not in gone], "waits no longer", "wait no longer")
@@ -216,7 +216,7 @@ class Report:
     def _over(self, pods: list[str], one: str, several: str) -> None:
         """The end of their waiting."""
         if pods:
-            self._log.say("waiting", f"{_names(pods)} {one if len(pods) == 1 else several}", pods=pods)
+            self._log.say("waiting", f"{few(pods)} {one if len(pods) == 1 else several}", pods=pods)
 
 
 def in_words(waiting: Iterable[Waiting]) -> dict[str, str]:
@@ -230,12 +230,7 @@ def in_words(waiting: Iterable[Waiting]) -> dict[str, str]:
 
 def gist(reason: str) -> frozenset[str]:
     """What it says but for its numbers and their order: how many nodes are full changes with every node."""
-    return frozenset(re.split(r"[:;] ", re.sub(r"\b(node|kind)s\b", r"\1", _NUMBERS.sub("#", reason))))
-
-
-def _names(pods: list[str]) -> str:
-    shown, more = pods[:_NAMED], len(pods) - _NAMED
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return frozenset(re.split(r"[:;] ", re.sub(r"\bnodes\b", "node", _NUMBERS.sub("#", reason))))
 
 
 def _target(step: Step) -> tuple[str, str]:

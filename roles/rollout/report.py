@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from autoscaler.model.enumeration import few
 from roles.checks.findings import Finding
 from roles.engine.disruption import Disruption
 from roles.engine.host_plan import HostPlan, as_json, held, state
@@ -98,7 +99,7 @@ def in_words(run: Mapping[str, Any]) -> str:
     parts = [f"{counts[name]} {name}" for name in STATES if name in counts]
     lines = [f"Spillway nodes: {', '.join(parts) or 'no machines'}"]
     if run["changed"]:
-        lines.append(f"Changed: {_some(run['changed'])}")
+        lines.append(f"Changed: {few(run['changed'], 5)}")
     in_the_way = [one for one in run["preflight"] if one["severity"] == "error" and one["check"] != "connection"]
     errors = [f"{one['host']} ({one['check']})" for one in in_the_way]
     lines += [f"Preflight: {', '.join(errors)}"] if errors else []
@@ -107,7 +108,7 @@ def in_words(run: Mapping[str, Any]) -> str:
     away = [f"{one['host']} ({one['reason']})" for one in run["machines"] if one["state"] in ("unreachable", "unknown")]
     lines += [f"Not seen: {', '.join(away)}"] if away else []
     lines += [
-        f"Odd one out: {part} is {odd['usual']}, but {_some([f'{h} {v}' for h, v in odd['odd'].items()])}"
+        f"Odd one out: {part} is {odd['usual']}, but {few((f'{h} {v}' for h, v in odd['odd'].items()), 5)}"
         for part, odd in run["odd"].items()
     ]
     return "\n".join(lines)
@@ -221,13 +222,9 @@ def _held(plans: Iterable[HostPlan], allowed: Disruption) -> dict[str, str]:
         waiting = held(plan, allowed)
         if waiting:
             worst = max(change.disruption for change in waiting)
-            names = _some([change.resource for change in waiting])
+            names = few((change.resource for change in waiting), 5)
             found[plan.host] = f"{names}: {worst} is more than {allowed} allows beside GPU pods"
     return found
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
 
 
 def _read(path: Path) -> dict[str, Any]:

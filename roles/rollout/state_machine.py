@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from autoscaler.model.enumeration import few
 from autoscaler.model.errors import BadInput
 from roles.engine.disruption import Disruption
 from roles.rollout.model import Member, Outcome, Phase, Resident, Rules
@@ -295,4 +296,4 @@ def _staying(pods: list[Resident]) -> str:
 
 
 def _names(pods: list[Resident]) -> str:
-    return ", ".join(pod.key for pod in pods[:3]) + (f" and {len(pods) - 3} more" if pods[3:] else "")
+    return few(pod.key for pod in pods)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from autoscaler.model.enumeration import few
 from autoscaler.model.errors import Unavailable
 from stacks.recovery.orphans import Orphan
 
@@ -69,8 +70,7 @@ def _whats(orphans: Sequence[Orphan]) -> set[tuple[str, str]]:
 
 
 def _waiting(missing: Sequence[str], *, passed: float, seconds: float) -> str:
-    more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     return (
-        f"not seen so far: {', '.join(missing[:_SHOWN])}{more}: AWS may still be at work on it, so it is looked for "
+        f"not seen so far: {few(missing, _SHOWN)}: AWS may still be at work on it, so it is looked for "
         f"again, {seconds - passed:.0f} s longer"
     )

@@ -13,6 +13,7 @@ from datetime import datetime
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Cordon, DeleteNode, Remove, Step
 from autoscaler.model.cluster import Cluster, Group, Node
+from autoscaler.model.enumeration import few
 from autoscaler.model.labels import AUTOSCALER
 from autoscaler.planner.disruption.drain_brake import DrainBrake
 from autoscaler.planner.supply.fleet import Fleet
@@ -95,8 +96,7 @@ def _why_left_alone(node: Node, group: Group | None, policy: Policy, fleet: Flee
 
 def _told(node: Node, fleet: Fleet, what_follows: str) -> str:
     pods = [pod.key for pod in fleet.residents[node.name]]
-    named = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")  # noqa: PLR2004
     return (
-        f"node {node.name} has not been ready since {_since(node):%Y-%m-%d %H:%M:%S} UTC, with {named} on it: "
+        f"node {node.name} has not been ready since {_since(node):%Y-%m-%d %H:%M:%S} UTC, with {few(pods)} on it: "
         f"{what_follows}"
     )

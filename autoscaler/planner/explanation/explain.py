@@ -11,6 +11,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Plan, Resize
 from autoscaler.model.cluster import Cluster, Group, Pod, ProvisioningRequest
+from autoscaler.model.enumeration import few
 from autoscaler.model.errors import BadInput
 from autoscaler.model.jobs import WaitingStep, succeeded
 from autoscaler.model.needed_changes import NeededChange, merged
@@ -18,8 +19,6 @@ from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.demand.requested_gangs import BOOKED_FOR, size_of, why_not_planned
 from autoscaler.planner.explanation.explain_groups import explain_group
 from autoscaler.planner.explanation.explain_nodes import explain_node
-
-_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +99,7 @@ def _of_job(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator
     yield f"{key} has {_count(len(pods))}{missing}"
     yield from sizes
     for line, alike in sorted(said.items(), key=lambda one: (-len(one[1]), one[0])):
-        names = ", ".join(pod.name for pod in alike[:_NAMED])
-        more = f" and {len(alike) - _NAMED} more" if len(alike) > _NAMED else ""
-        yield f"{names}{more}: {line}"
+        yield f"{few(pod.name for pod in alike)}: {line}"
     for step in steps:
         yield f"{step.name}: {_turn_of(step)}"
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model import node_states as states
 from autoscaler.model.actions import Plan, Step
 from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.enumeration import few
 from autoscaler.model.errors import BadInput
 from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.disruption.consolidation import why_not_emptied
 from autoscaler.planner.explanation.node_states import Standing, Standings, standings
-
-_NAMED: Final = 3
 
 
 def explain_node(name: str, cluster: Cluster, policy: Policy, plan: Plan) -> Iterator[str]:
@@ -47,10 +45,10 @@ def _what(one: Standing) -> str:
 
 def _pods(one: Standing, plan: Plan) -> Iterator[str]:
     if one.residents:
-        yield f"on it: {_names([pod.key for pod in one.residents])}{_ends(one.residents)}"
+        yield f"on it: {few([pod.key for pod in one.residents])}{_ends(one.residents)}"
     assignments = sorted(pod for pod, home in plan.memory.assignments.items() if home.node == one.name)
     if assignments:
-        yield f"planned on it: {_names(assignments)}"
+        yield f"planned on it: {few(assignments)}"
 
 
 def _ends(pods: tuple[Pod, ...]) -> str:
@@ -82,8 +80,3 @@ def _why_it_stays(one: Standing, found: Standings, cluster: Cluster, policy: Pol
 
 def _wanted(plan: Plan) -> set[str]:
     return {home.node for home in plan.memory.assignments.values()}
-
-
-def _names(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from autoscaler.model.actions import BUSY, STARTING, Admit, Waiting
+from autoscaler.model.enumeration import few
 from autoscaler.model.labels import GATE, RESERVED
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.reservations import is_reserved
@@ -31,7 +32,9 @@ def start(gang: Gang, placed: Placed, *, contended: bool, taken: Collection[str]
         return None
     placements = tuple((key, place.name) for key, place in sorted(ready.items()) if key in gated)
     nodes = sorted({name for _, name in placements})
-    return Admit(gang=gang.name, placements=placements, because=f"{_whose(gang, placements)} a place on {_few(nodes)}")
+    return Admit(
+        gang=gang.name, placements=placements, because=f"{_whose(gang, placements)} a place on {few(nodes, 4)}"
+    )
 
 
 def _whose(gang: Gang, placements: Collection[object]) -> str:
@@ -86,8 +89,3 @@ def _on_its_way(place: Place, *, is_held: bool) -> str:
     if place.node is not None and place.node.cordoned:
         return f"its node {place.name} is about to be uncordoned"
     return f"its node {place.name} has joined and is not ready yet"
-
-
-def _few(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:4])
-    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"  # noqa: PLR2004 - as many as one line holds

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from autoscaler.model.actions import BUSY, CAUSES, IMPOSSIBLE, LIMIT, MONEY, PAUSED, QUOTA, REFUSED
 from autoscaler.model.cluster import Group
@@ -18,6 +18,7 @@ from autoscaler.model.feasibility import (
     Reason,
     amount_in_words,
     sum_up,
+    sum_up_by_name,
     why_no_room,
     why_not_on,
     why_not_tied,
@@ -32,10 +33,20 @@ from autoscaler.planner.placement.offerings import CENT, Ceilings
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.planner.supply.node_places import labels_of
 
-_Kind = tuple[str, Mapping[str, str], tuple[Taint, ...], Mapping[str, int]]
-"""Name, labels, taints, room."""
 _KNOWN_PRICE: Final = 0.005
 """Dollars per hour: what costs less has a price that is not known."""
+
+
+class _Kind(NamedTuple):
+    """A machine, empty, or all that differ from it in name only."""
+
+    name: str
+    """Of a machine, or of an entry of groups."""
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    room: Mapping[str, int]
+    told: list[str]
+    """Entries of groups, and machines that are in none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +93,8 @@ class Reasons:
         if not kinds:
             return Verdict("there is no machine, and the policy names no group", IMPOSSIBLE)
         amounts = tuple((name, amount) for name, amount in shape.amounts if not name.startswith(ATTACHMENTS))
-        shut_out: list[Reason] = []
-        for name, labels, taints, room in kinds:
+        shut_out: list[tuple[str, Reason]] = []
+        for name, labels, taints, room, told in kinds:
             values = tuple([name if key == NODE_NAME else labels.get(key) for key in shape.asked_keys])
             alike = (shape.affinity, shape.ties, shape.tolerations, taints, values)
             if alike not in self._reasons:
@@ -93,32 +104,33 @@ class Reasons:
             reason, lack = self._reasons[alike], why_no_room(amounts, room)
             if reason is None and lack is None:
                 return None
-            shut_out += [reason] if reason is not None and lack is None else []
+            shut_out += [(each, reason) for each in told] if reason is not None and lack is None else []
         if not shut_out:
             return _too_big(amounts, kinds)
-        words = sum_up(shut_out, "kind of machine", "kinds of machine")
+        words = sum_up_by_name(shut_out)
         return Verdict(f"no machine that is large enough, here or in the policy, takes it: {words}", IMPOSSIBLE)
 
     def _kinds(self, shape: Shape) -> list[_Kind]:
         """Every kind of machine that there is or may be, empty. Machines that differ in name only are one kind."""
         if not self._machines:
             for offering in self.search.market.offerings:
-                sample = self.search.market.sample(offering)
-                self._machines.append((offering.group.entry, sample.labels, sample.taints, sample.free))
+                entry, sample = offering.group.entry, self.search.market.sample(offering)
+                self._machines.append(_Kind(entry, sample.labels, sample.taints, sample.free, [entry]))
             for group in unbuilt_groups(self.search.cluster, self.search.policy):
-                self._machines.append(
-                    (group.entry, labels_of(group, group.name), group.taints, dict(group.allocatable.items()))
-                )
-            self._machines += [
-                (node.name, node.labels, node.taints, node.allocatable) for node in self.search.cluster.nodes
-            ]
+                labels, room = labels_of(group, group.name), dict(group.allocatable.items())
+                self._machines.append(_Kind(group.entry, labels, group.taints, room, [group.entry]))
+            for node in self.search.cluster.nodes:
+                of = self.search.fleet.group_of.get(node.name)
+                told = [of.entry if of is not None else node.name]
+                self._machines.append(_Kind(node.name, node.labels, node.taints, node.allocatable, told))
         if HOSTNAME in shape.asked_keys or NODE_NAME in shape.asked_keys:
             return self._machines
         if not self._distinct:
             found: dict[object, _Kind] = {}
-            for name, labels, taints, room in self._machines:
-                alike = frozenset(item for item in labels.items() if item[0] != HOSTNAME)
-                found.setdefault((alike, taints, frozenset(room.items())), (name, labels, taints, room))
+            for one in self._machines:
+                alike = frozenset(item for item in one.labels.items() if item[0] != HOSTNAME)
+                kind = found.setdefault((alike, one.taints, frozenset(one.room.items())), one._replace(told=[]))
+                kind.told.extend(one.told)
             self._distinct = list(found.values())
         return self._distinct
 
@@ -201,14 +213,14 @@ class Reasons:
 
     def _why_no_new_node(self, shape: Shape) -> str:
         """Where no node is there: what is against a new one."""
-        samples = map(self.search.market.sample, self.search.market.offerings)
-        found = [why for sample in samples if (why := self.search.market.snapshot.why_not(shape, sample)) is not None]
-        return sum_up(found, "kind of machine", "kinds of machine")
+        market = self.search.market
+        whys = ((one.group.entry, market.snapshot.why_not(shape, market.sample(one))) for one in market.offerings)
+        return sum_up_by_name((name, why) for name, why in whys if why is not None)
 
 
 def _too_big(amounts: Amounts, kinds: Sequence[_Kind]) -> Verdict:
     """Each amount that no machine has; where each has one that has it, the machine that lacks the fewest."""
-    rooms = {kind: room for kind, _, _, room in kinds}
+    rooms = {kind.name: kind.room for kind in kinds}
     most = {
         name: max(((room.get(name, 0), kind) for kind, room in rooms.items()), key=itemgetter(0)) for name, _ in amounts
     }

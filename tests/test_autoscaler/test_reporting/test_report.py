@@ -65,7 +65,7 @@ def told(form: Any = "text") -> tuple[Report, io.StringIO]:
         (Evict("n", ("team/a",), "r"), "evict pod team/a from node n"),
         (
             Evict("n", tuple(f"team/{one}" for one in "abcd"), "r"),
-            "evict 4 pods (team/a, team/b, team/c, team/d) from node n",
+            "evict 4 pods (team/a, team/b, team/c and 1 more) from node n",
         ),
         (
             Evict("n", tuple(f"team/{one}" for one in "abcde"), "r"),

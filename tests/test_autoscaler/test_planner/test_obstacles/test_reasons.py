@@ -104,7 +104,7 @@ def test_a_pod_that_asks_for_a_node_by_its_name_is_shut_out_of_all_others() -> N
     named = a_pod(cpu=1, affinity=((Requirement(NODE_NAME, "In", ("b",)),),))
     nodes = [an_on_prem_node(name, gpus=0) for name in "ab"]
     assert impossible(named, nodes=nodes) == ""
-    assert "5 kinds of machine: " in impossible(named, nodes=[an_on_prem_node("a", gpus=0)])
+    assert "cpu, gpu-a10g, a: no match" in impossible(named, nodes=[an_on_prem_node("a", gpus=0)])
     attached = a_pod(requests=Resources({"cpu": 1000, "pods": 1, f"{ATTACHMENTS}ebs.csi.aws.com": 99}))
     assert impossible(attached) == ""
 
@@ -128,19 +128,21 @@ def test_where_each_amount_is_somewhere_the_machine_that_lacks_the_fewest_is_nam
     )
 
 
-def test_what_shuts_a_pod_out_of_machines_that_are_large_enough_is_counted_by_kind() -> None:
-    """Nodes of one kind are one, whatever their names."""
+def test_what_shuts_a_pod_out_of_machines_that_are_large_enough_is_named() -> None:
+    """Groups by their entry, then machines; three of them, and how many others."""
     strict = a_pod(gpus=1, tolerations=())
     assert impossible(strict) == (
         "no machine that is large enough, here or in the policy, takes it: "
-        "2 kinds of machine: taint nvidia.com/gpu:NoSchedule not tolerated"
+        "gpu-a10g: taint nvidia.com/gpu:NoSchedule not tolerated"
     )
     nodes = [an_on_prem_node(f"dgx-{number}") for number in range(3)]
-    assert "3 kinds of machine: taint" in impossible(strict, nodes=nodes)
-    assert "5 kinds of machine: " in impossible(a_pod(gpus=1, selector={"host": "x"}), nodes=nodes)
+    assert "gpu-a10g, dgx-0, dgx-1 and 1 more: taint" in impossible(strict, nodes=nodes)
+    assert "gpu-a10g, dgx-0, dgx-1 and 1 more: no match" in impossible(
+        a_pod(gpus=1, selector={"host": "x"}), nodes=nodes
+    )
     elsewhere = impossible(a_pod(gpus=1, selector={"zone": "us-east-1c"}))
     assert elsewhere.endswith(
-        "takes it: 2 kinds of machine: "
+        "takes it: gpu-a10g: "
         "no match for the pod's node selector or affinity (topology.kubernetes.io/zone is us-east-1c)"
     )
 
@@ -306,5 +308,5 @@ def test_what_is_against_each_machine_that_is_there_is_told_of_the_largest_pod()
     assert busy(one, nodes=shut).count("; 1 node: ") == 2
     alike = [*nodes, *(an_on_prem_node(name, ready=False) for name in "cd")]
     assert busy(one, nodes=alike).count("; 2 nodes: ") == 1
-    assert busy(a_pod(gpus=5)).endswith("4 kinds of machine: not enough nvidia.com/gpu (asks 5, at most 4 free)")
+    assert busy(a_pod(gpus=5)).endswith(": not enough nvidia.com/gpu (asks 5, at most 4 free)")
     assert busy(a_pod(), groups=()).endswith("does not change that: no node")
