@@ -48,7 +48,7 @@ def test_a_notebook_that_does_not_use_its_gpu_is_told_and_freed(plane: Plane, tm
                 until(lambda: _is_gone(kube, "notebook"), told=brain.texts)
                 until(lambda: len(_events(kube)) == 2, told=brain.texts)
                 # An eviction is logged once the API server has answered: the pod is gone a moment before.
-                until(lambda: "evict default/notebook to free GPUs" in brain.texts(), told=brain.texts)
+                until(lambda: "evict pod default/notebook to free GPUs" in brain.texts(), told=brain.texts)
                 until(lambda: _is_closed(kube, "ill"), told=brain.texts)
                 shown = CliRunner().invoke(gpus, ["--devices", "--kubeconfig", str(plane.kubeconfig)])
                 assert shown.exit_code == 0, shown.output
