@@ -309,3 +309,5 @@ def _notes(pod: Pod) -> Iterator[tuple[str, str]]:
         yield words.GANG_ZONE, pod.gang.topology
     if pod.admitted_to:
         yield words.ADMITTED_TO, pod.admitted_to
+    if pod.consumes:
+        yield "autoscaling.x-k8s.io/consume-provisioning-request", pod.consumes

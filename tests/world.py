@@ -54,6 +54,7 @@ from autoscaler.model.pauses import ALL, BUYING, Pause
 from tests.api import Api
 from tests.builders import NOW, nodes_of
 from tests.cloud import Cloud, Scaling
+from tests.provisioning_world import Requests
 
 if TYPE_CHECKING:
     from autoscaler.kube.client import Kube
@@ -94,6 +95,8 @@ class World:
     """How often a node's hardware is at fault from now on; it is well again now and then."""
     meddles: float = 0.0
     """How often an operator changes a limit, or pauses or resumes."""
+    asks: float = 0.0
+    """How often there is a new ProvisioningRequest."""
     pauses: tuple[Pause, ...] = ()
     used: dict[str, float] = field(default_factory=dict)
     """Of each limit, as it was last: what is above one that was lowered may run on, and becomes no more."""
@@ -136,6 +139,7 @@ class World:
         self._ordered: dict[str, Order] = {}
         self._ordered_before: dict[str, Order] = {}
         self.used = self._used()
+        self.requests = Requests(self.chance, self.asks)
         self.begin()
 
     def begin(self) -> None:
@@ -167,7 +171,8 @@ class World:
         )
         self.store.saw_notices(self.notices.values())
         self.store.saw_groups(self._shuffled(self.groups).values(), asked_at=time.monotonic())
-        return replace(self.store.cluster(self.now), pauses=self.pauses)
+        asked = tuple(self._shuffled(self.requests.there).values())
+        return replace(self.store.cluster(self.now), pauses=self.pauses, provisioning_requests=asked)
 
     def carry_out(self, plan: Plan) -> bool:
         """Take every step as the loop does, checking that each may be taken; gives whether all were taken in no time.
@@ -199,7 +204,7 @@ class World:
         """As the executor does; and checked. What was bought before the process was killed counts as done."""
         self._may(step)
         try:
-            self._executor.take(step)
+            self._take(step)
         except Killed:
             if isinstance(step, Grow) and self.cloud.groups[step.group].desired > step.was:
                 self.done.append(step)
@@ -208,6 +213,17 @@ class World:
         self.done.append(step)
         self.tally[f"steps through the doors: {type(step).__name__}"] += 1
         self.bought += step.by if isinstance(step, Grow) else 0
+
+    def _take(self, step: Step) -> None:
+        """Through the real doors; requests are this world's own."""
+        if not isinstance(step, SetCondition):
+            self._executor.take(step)
+            return
+        self._touch(f"before {step.name}")
+        takes = (one.name for one in self.nodes.values() if one.ready and not one.cordoned)
+        free = [self._free(name) for name in takes if not self._is_at_fault(name)]
+        self.requests.answer(step, self.now, free)
+        self._touch(f"after {step.name}")
 
     def _touch(self, what: str) -> None:
         """A fault point: the same for the same look."""
@@ -256,6 +272,9 @@ class World:
                 if self._joins(node.instance_id or "") and node.name not in self.nodes and self.chance.random() < 0.7:
                     taints = (*node.taints, Taint(words.RESERVED)) if self.reserves else node.taints
                     self.nodes[node.name] = replace(node, taints=taints)
+        come = {pod.key: pod for pod in self.requests.pass_time(self.now)}
+        self.pods |= come
+        self.tally["pods that came for the room of a request"] += len(come)
         self._schedule()
         self._check()
 
@@ -376,6 +395,7 @@ class World:
                 is_new = self._ordered_before.get(group) != Order(step.was, step.to, step.at)
                 assert not self._was_refused(seen, since=None if is_new else step.at), f"{step} right after a refusal"
                 assert not self._is_paused(seen.entry, buying=True), f"{step} though it is paused"
+                self.requests.may_buy(step)
             case Cancel():
                 assert step.to < step.was, step
             case Cordon(node=name):
@@ -408,7 +428,7 @@ class World:
             case Release(instance=instance, node=name):
                 assert name is None or not self._residents(name), f"{step} ends a running job"
                 assert self.cloud.groups[step.group].instances[instance] == "Terminating:Wait", step
-            case EndJob() | BeginStep() | StopStep() | Recreate() | Resize() | SetCondition():
+            case EndJob() | BeginStep() | StopStep() | Recreate() | Resize():
                 raise AssertionError(step)
 
     @staticmethod
@@ -507,7 +527,7 @@ class World:
                 assert told[key] == (key not in placed), f"{key} is told of {told[key]} times"
             assert told[key] <= 1, f"{key} is told of {told[key]} times"
         assert all(one.because for one in plan.waiting)
-        assert told.keys() <= self.pods.keys()
+        assert told.keys() <= self.pods.keys() | set(self.requests.asked())
 
     def _check(self) -> None:
         self.tally["looks at limits and budgets"] += 1
