@@ -372,7 +372,8 @@ class World:
         return [
             node.name
             for node in self.nodes.values()
-            if self.now >= node.created + self.policy.scale_up.boot_timeout and not node.cordoned
+            if self.now >= node.created + self.policy.scale_up.boot_timeout
+            if not node.cordoned and not self._is_noticed(node.name)
             if any(taint.key == words.RESERVED for taint in node.taints)
         ]
 

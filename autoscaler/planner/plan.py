@@ -166,7 +166,7 @@ def _disrupted(look: _Look, scaled: _Scaled, limits: SearchLimits) -> _Disrupted
 def _planned(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> Plan:
     """All steps in the order in which they are taken, and what the next plan is to know."""
     cluster, fleet, orders, up, down = look.cluster, look.fleet, look.orders, scaled.up, disrupted.down
-    steps = tuple(_above_minima(_steps(look, scaled, disrupted), cluster, fleet))
+    steps = tuple(_above_minima(_steps(look, scaled, disrupted), cluster, fleet, orders))
     bill = _bill(cluster, fleet, steps)
     bought = sum(step.usd_per_hour for step in steps if isinstance(step, Grow))
     steps = _in_order(steps, made_again(cluster, orders, up.assignments, paused=fleet.paused))
@@ -210,17 +210,21 @@ def _steps(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> tuple[Step, .
     )
 
 
-def _above_minima(steps: Iterable[Step], cluster: Cluster, fleet: Fleet) -> Iterator[Step]:
+def _above_minima(steps: Iterable[Step], cluster: Cluster, fleet: Fleet, orders: Mapping[str, Order]) -> Iterator[Step]:
     """Without terminations that AWS would refuse as others of the same plan bring the group to its minimum.
 
-    What is dead, or taken back by EC2, is ended all the same, and has a successor then.
+    What is dead, or taken back by EC2, is ended all the same, and has a successor then. Nodes of ``orders`` that AWS
+    has not answered are in the sizes, and may never come.
     """
     spare = {group.name: fleet.size_of(group) - group.minimum for group in cluster.groups}
+    for name, order in orders.items():
+        spare[name] -= order.to - order.was
     for step in steps:
         if isinstance(step, Remove):
             if spare[step.group] < 1 and not (step.is_dead or step.is_taken_back):
                 continue
-            spare[step.group] -= bool(step.node)  # what never joined is counted in no size
+            never_joined = step.is_dead and step.node is None  # counted in no size
+            spare[step.group] -= not never_joined
         yield step
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.model import labels as words
-from autoscaler.model.actions import Assignment, Cordon, Grow, Memory, Remove
+from autoscaler.model.actions import Assignment, Cordon, Grow, Memory, Order, Remove
 from autoscaler.model.cluster import Cluster, Node, Refusal
 from autoscaler.model.constraints import Taint
 from autoscaler.planner.plan import plan
@@ -97,3 +97,16 @@ def test_what_no_refusal_has_left_over_has_its_idle_time() -> None:
         decided = plan(cluster, a_policy(), assignments("large", nodes))
         assert decided.memory.leftovers == frozenset()
         assert not [step for step in decided.steps if "refused" in step.because]
+
+
+@pytest.mark.parametrize(("minimum", "ended"), [(0, 1), (1, 0)])
+def test_an_order_that_is_not_answered_leaves_no_room_above_the_minimum(minimum: int, ended: int) -> None:
+    """Its node may never come, and AWS refuses to end the one that is there."""
+    look = looked((), "large")
+    here = a_group(joined=1, minimum=minimum, maximum=2)
+    memory = replace(
+        assignments("large", nodes_of(a_group(joined=2))),
+        orders={here.name: Order(was=1, to=2, at=later(seconds=-35))},
+    )
+    decided = plan(replace(look, groups=(here, *look.groups[1:])), a_policy(), memory)
+    assert sum(isinstance(step, Remove) for step in decided.steps) == ended
