@@ -6,7 +6,7 @@ Groups are found by the tag with the cluster's name; nothing else is ever touche
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -353,10 +353,17 @@ class Ec2:
     def _learn_quotas(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
         if self._quotas is None:
             return
-        entries = [entry for raw in raws if (entry := self._entry(raw)) is not None]
-        codes = {one_quota(entry.types, spot=entry.capacity_type == "spot") for entry in entries} - {""}
+        ours: Counter[str] = Counter()
+        for raw in raws:
+            if (entry := self._entry(raw)) is not None:
+                fewest = min((self._types[one].vcpus for one in entry.types if one in self._types), default=0)
+                code = one_quota(entry.types, spot=entry.capacity_type == "spot")
+                is_reserved = bool(tag_of(raw, words.TAG_RESERVATION))  # it draws on a quota from when it is made
+                ours[code] += 0 if is_reserved else fewest * max(raw["DesiredCapacity"], living(raw))
         with one_failure_alone(self._warn_once, "what its quotas leave, so that EC2 may refuse what they do not"):
-            self._quotas.read(codes, self._learn_types)
+            self._quotas.read(ours.keys() - {""}, self._learn_types)
+        for code, vcpus in ours.items():
+            self._quotas.holds(code, vcpus)
 
     def _learn_reservations(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
         vcpus_of, blocks = {}, set()

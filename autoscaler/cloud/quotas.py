@@ -64,6 +64,13 @@ class Quotas:
         self._read_at: float | None = None
         self._told: set[str] = set()
 
+    def holds(self, code: str, vcpus: int) -> None:
+        """At least so many are in use, or on their way: what Auto Scaling is launching no instance shows yet."""
+        quota = self._known.get(code)
+        if quota is not None and quota.used < vcpus:
+            quota.used = vcpus
+            self._tell(quota)
+
     def read(self, codes: Collection[str], learn: Callable[[set[str]], Mapping[str, InstanceType]]) -> None:
         """Where it is time for that; ``learn`` gives what EC2 says of instance types. Raises botocore's errors."""
         now = self._clock()

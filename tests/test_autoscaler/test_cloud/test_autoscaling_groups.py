@@ -603,12 +603,15 @@ def test_a_group_of_a_capacity_block_knows_when_it_may_be_used() -> None:
     assert refusal.code == "ReservationCapacityExceeded"
 
 
-def test_what_a_quota_leaves_is_known_with_the_group() -> None:
-    """Less what runs in the region, also of types that no group has."""
+@pytest.mark.parametrize(("desired", "used"), [(0, 52), (1, 52), (3, 3 * 48)])
+def test_what_a_quota_leaves_is_known_with_the_group(desired: int, used: int) -> None:
+    """Less what runs in the region, also of types that no group has; and what Auto Scaling is launching for ours."""
     quotas = boto3.client("service-quotas", **KEYS)
     door = Door(a_policy(an_entry("gpu-a10g", zones=["us-east-1a"], usd_per_hour=5.672)), lambda: quotas)
     with Stubber(quotas) as stub:
-        door.groups_are(raw_group())
+        door.groups_are(raw_group(desired=desired))
+        if desired:
+            door.activities_are()
         door.types_are(TYPE)
         running = [
             {"InstanceId": "i-1", "InstanceType": "g5.12xlarge"},
@@ -619,7 +622,7 @@ def test_what_a_quota_leaves_is_known_with_the_group() -> None:
         said = {"Quota": {"QuotaCode": "L-DB2E81BA", "QuotaName": "G", "Value": 768.0}}
         stub.add_response("get_service_quota", said, {"ServiceCode": "ec2", "QuotaCode": "L-DB2E81BA"})
         [group] = door.door.groups()
-    assert (group.quota, group.quota_left, door.warned) == ("L-DB2E81BA", 768 - 52, [])
+    assert (group.quota, group.quota_left, door.warned) == ("L-DB2E81BA", 768 - used, [])
 
 
 def test_a_group_of_another_cluster_is_not_there(door: Door) -> None:

@@ -78,6 +78,17 @@ def test_quotas_are_read_now_and_then_and_what_is_bought_meanwhile_counts() -> N
     assert (account.left(), account.asked) == (104, [P, P])
 
 
+def test_what_groups_of_ours_desire_is_in_use_though_no_instance_shows_it_yet() -> None:
+    """Never less than what runs; of a quota that is not known nothing is kept."""
+    account = Account(960, RUNS, RUNS)
+    account.read()
+    for vcpus, left in ((96, 768), (288, 672), (192, 672)):
+        account.quotas.holds(P, vcpus)
+        assert account.left() == left
+    account.quotas.holds(SPOT_P, 96)
+    assert account.quotas.of(SPOT_P) is None
+
+
 @pytest.mark.parametrize(("most", "told"), [(240, 1), (241, 0)])
 def test_from_four_fifths_on_a_person_is_told_once(most: int, told: int) -> None:
     """By name and numbers, with what to do; again when it was less meanwhile."""
