@@ -50,7 +50,7 @@ from autoscaler.model.actions import (
 )
 from autoscaler.model.cluster import Cluster, Group, Node, NodeCondition, Notice, Pod
 from autoscaler.model.constraints import Taint, Toleration
-from autoscaler.model.pauses import ALL, BUYING, Pause
+from autoscaler.model.pauses import ALL, BUYING, Pause, budget_of
 from tests.api import Api
 from tests.builders import NOW, nodes_of
 from tests.cloud import Cloud, Scaling
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from autoscaler.kube.client import Kube
     from autoscaler.reporting.report import Report
 
+NAMESPACE = "team"
+"""Of all pods of a world."""
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -97,6 +99,8 @@ class World:
     """How often an operator changes a limit, or pauses or resumes."""
     asks: float = 0.0
     """How often there is a new ProvisioningRequest."""
+    quota: int | None = None
+    """Nodes that the account's quotas allow of each family of instance types; ``None``: they cannot be asked about."""
     pauses: tuple[Pause, ...] = ()
     used: dict[str, float] = field(default_factory=dict)
     """Of each limit, as it was last: what is above one that was lowered may run on, and becomes no more."""
@@ -131,6 +135,7 @@ class World:
             refuses=self.refuses,
             late=self.late,
             at_once=self.at_once,
+            quota=self.quota,
             touch=self._touch_aws,
             watch=self._check_limits,
         )
@@ -146,12 +151,17 @@ class World:
         """A new process of the autoscaler, which knows nothing."""
         self.store = Store()
         self.door = Ec2(self.policy, self.cloud.clients(), warn=_never, now=lambda: self.now)
+        if self.door._quotas is not None:
+            self.door._quotas._clock = self._seconds
         self._executor = Executor(
             kube=Writes(cast("Kube", self.api), pool=lambda _: _InTurn(self._dice("order of writes"))),
             ec2=self.door,
             store=self.store,
             now=lambda: self.now,
         )
+
+    def _seconds(self) -> float:
+        return self.now.timestamp()
 
     @property
     def groups(self) -> dict[str, Group]:
@@ -319,14 +329,17 @@ class World:
                 self.policy = self.policy.model_copy(update={"groups": tuple(entries)})
             case "pause":
                 entry = dice.choice(self.policy.groups).name
-                self.pauses = (Pause(dice.choice((ALL, BUYING, f"group.{entry}", f"{BUYING}.{entry}"))),)
+                of_operator = (ALL, BUYING, f"group.{entry}", f"{BUYING}.{entry}")
+                of_budget = (budget_of(), budget_of(entry=entry), budget_of(namespace=NAMESPACE))
+                self.pauses = (Pause(dice.choice((*of_operator, *of_budget))),)
             case "resume":
                 self.pauses = ()
         self.tally["operator's changes"] += 1
         self.begin()
 
     def _is_paused(self, entry: str, *, buying: bool) -> bool:
-        scopes = {ALL, f"group.{entry}", *((BUYING, f"{BUYING}.{entry}") if buying else ())}
+        of_buying = (BUYING, f"{BUYING}.{entry}", budget_of(), budget_of(entry=entry))
+        scopes = {ALL, f"group.{entry}", *(of_buying if buying else ())}
         return any(pause.scope in scopes for pause in self.pauses)
 
     def _is_at_fault(self, name: str) -> bool:
@@ -397,6 +410,7 @@ class World:
                 assert not self._was_refused(seen, since=None if is_new else step.at), f"{step} right after a refusal"
                 assert not self._is_paused(seen.entry, buying=True), f"{step} though it is paused"
                 self.requests.may_buy(step)
+                self._may_draw(step)
             case Cancel():
                 assert step.to < step.was, step
             case Cordon(node=name):
@@ -431,6 +445,20 @@ class World:
                 assert self.cloud.groups[step.group].instances[instance] == "Terminating:Wait", step
             case EndJob() | BeginStep() | StopStep() | Recreate() | Resize():
                 raise AssertionError(step)
+
+    def _may_draw(self, step: Grow) -> None:
+        """Within the quota of its family, and for a namespace whose budget is not spent."""
+        assert not (step.demand and self._is_spent()), f"{step} though the budget of its namespace is spent"
+        kind = self.cloud.groups[step.group].shown.instance_type[0]
+        there = sum(
+            max(one.desired, one.living) + one.held
+            for one in self.cloud.groups.values()
+            if one.shown.instance_type[0] == kind
+        )
+        assert self.quota is None or there + step.by <= self.quota, f"{step} beyond the quota: {there} are there"
+
+    def _is_spent(self) -> bool:
+        return any(pause.namespace == NAMESPACE for pause in self.pauses)
 
     @staticmethod
     def _may_reserve(pod: Pod, node: Node) -> None:
@@ -627,8 +655,8 @@ class _Teller:
 
 
 def _never(line: str) -> None:
-    """But for the one that says how nodes are bought."""
-    assert "not by LaunchInstances" in line, line
+    """But for those that say how nodes are bought, and that a quota is used up."""
+    assert "not by LaunchInstances" in line or "vCPUs are in use: ask AWS for more" in line, line
 
 
 def _is_service(pod: Pod) -> bool:

@@ -97,6 +97,7 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True, operator: bool = False, roo
         breaks=draw(st.sampled_from((0.0, 0.0, 0.05))) if trouble else 0.0,
         meddles=draw(st.sampled_from((0.0, 0.0, 0.2))) if operator else 0.0,
         interrupts=draw(st.sampled_from((0.0, 0.0, 0.1))) if trouble else 0.0,
+        quota=draw(st.sampled_from((None, None, 1, 3))) if operator else None,
         asks=draw(st.sampled_from((0.0, 0.5))) if operator else 0.0,
     )
 
