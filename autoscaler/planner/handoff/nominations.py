@@ -72,8 +72,8 @@ def nominations(
         if wanted != pod.nominated and not _is_cleared(pod, residents):
             news.append((pod.key, wanted))
     news.sort(key=lambda one: (one[1], one[0]))
-    there = f"the plan has them there; {SPREADS}, but tries a nominated node first"
-    because = there if any(node for _, node in news) else "the plan has them there no more, and a nomination keeps room"
+    there = f"planned there; {SPREADS}, but tries a nominated node first"
+    because = there if any(node for _, node in news) else "planned there no more, and a nomination keeps room"
     return [Nominate(placements=tuple(news), because=because)] if news else []
 
 

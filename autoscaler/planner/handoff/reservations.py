@@ -33,7 +33,7 @@ from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.node_places import has_joined, is_ready, labels_of
 
 SPREADS: Final = f"kube-scheduler puts pods without the scheduling gate {words.GATE} where most is free"
-"""Why pods of others are told to it one by one."""
+"""Why nodes are reserved and nominated for such pods."""
 _NEW: Final = Taint(words.RESERVED)
 
 

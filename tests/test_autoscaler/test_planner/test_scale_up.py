@@ -777,7 +777,7 @@ def test_a_gang_is_admitted_when_no_other_is_expected_on_its_node_any_more() -> 
     assert steps(decided, Admit) == []
     [back] = steps(decided, Nominate)
     assert back.placements == ((gone.key, ""),)
-    assert back.because == "the plan has them there no more, and a nomination keeps room"
+    assert back.because == "planned there no more, and a nomination keeps room"
     (step,) = steps(
         decide(a_cluster(pods=[*gang, replace(gone, nominated="")], nodes=[an_on_prem_node()], groups=[])), Admit
     )
