@@ -43,10 +43,9 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
             return " and ".join(_nominations(placements))
         case Reserve(placements=placements):
             many = len({node for _, node in placements}) > 1
-            return f"let {_pods_of(placements)} onto {'nodes' if many else 'node'} {_nodes(placements)}"
+            return f"let {_pods(placements)} onto {'nodes' if many else 'node'} {_nodes(placements)}"
         case Unreserve(nodes=names):
-            nodes = f"node {names[0]}" if len(names) == 1 else f"{len(names)} nodes ({few(names)})"
-            return f"take the taint {RESERVED} off {nodes}"
+            return f"take the taint {RESERVED} off {_named('node', names)}"
         case Recreate(pod=pod):
             return f"delete pod {pod}, which never started, for its owner to make anew"
         case Uncordon(node=node):
@@ -58,9 +57,9 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
         case Cordon(node=node):
             return f"cordon node {node}"
         case Evict(node=node, pods=pods):
-            return f"evict {_pods(pods)} from node {node}"
+            return f"evict {_named('pod', pods)} from node {node}"
         case FreeGpus(pods=pods):
-            return f"evict {_pods(pods)} to free GPUs"
+            return f"evict {_named('pod', pods)} to free GPUs"
         case Remove(group=group, instance=instance, node=node):
             return f"terminate {instance} of {group}{_node_of(node)}"
         case DeleteNode(node=node, instance=instance):
@@ -83,18 +82,18 @@ def _nominations(placements: Placements) -> Iterator[str]:
     kept = [one for one in placements if one[1]]
     gone = [one for one in placements if not one[1]]
     if kept:
-        yield f"nominate {_nodes(kept)} for {_pods_of(kept)}"
+        yield f"nominate {_nodes(kept)} for {_pods(kept)}"
     if gone:
-        yield f"take back the nomination of {_pods_of(gone)}"
+        yield f"take back the nomination of {_pods(gone)}"
 
 
-def _pods_of(placements: Placements) -> str:
-    return _pods([pod for pod, _ in placements])
+def _pods(placements: Placements) -> str:
+    return _named("pod", [pod for pod, _ in placements])
 
 
-def _pods(names: Sequence[str]) -> str:
+def _named(what: str, names: Sequence[str]) -> str:
     """``pod team/a``, ``5 pods (team/a, team/b, team/c and 2 more)``."""
-    return f"pod {names[0]}" if len(names) == 1 else f"{len(names)} pods ({few(names)})"
+    return f"{what} {names[0]}" if len(names) == 1 else f"{len(names)} {what}s ({few(names)})"
 
 
 def _nodes(placements: Placements) -> str:
