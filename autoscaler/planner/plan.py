@@ -216,7 +216,7 @@ def _above_minima(steps: Iterable[Step], cluster: Cluster, fleet: Fleet, orders:
     What is dead, or taken back by EC2, is ended all the same, and has a successor then. Nodes of ``orders`` that AWS
     has not answered are in the sizes, and may never come.
     """
-    spare = {group.name: fleet.size_of(group) - group.minimum for group in cluster.groups}
+    spare = {group.name: fleet.spare_of(group) for group in cluster.groups}
     for name, order in orders.items():
         spare[name] -= order.to - order.was
     for step in steps:

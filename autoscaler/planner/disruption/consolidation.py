@@ -82,7 +82,7 @@ def why_not_emptied(
     if not (policy.scale_down.enabled and rules.enabled):
         return f"scale_down.{'consolidation.' if policy.scale_down.enabled else ''}enabled is false"
     brake = DrainBrake.of(cluster, policy, fleet, memory)
-    spare = fleet.size_of(group) - group.minimum
+    spare = fleet.spare_of(group)
     why = _why_never(node, group, spare, fleet, rules) or _why_not_now(node, fleet, wanted, brake)
     if why:
         return why
@@ -243,7 +243,7 @@ class _Consolidating:
 
     def _candidates(self) -> Iterator[tuple[Node, Group]]:
         nodes = self.fleet.nodes.named
-        spare = {group.name: self.fleet.size_of(group) - group.minimum for group in self.cluster.groups}
+        spare = {group.name: self.fleet.spare_of(group) for group in self.cluster.groups}
         for name, pods in self.fleet.residents.items():
             node, group = nodes.get(name), self.fleet.group_of.get(name)
             if node is None or group is None or not pods:

@@ -72,7 +72,7 @@ def _is_own(node: Node, group: Group | None) -> bool:
 
 def _may_end(node: Node, group: Group, policy: Policy, fleet: Fleet) -> bool:
     is_empty = not fleet.residents.get(node.name) and not node.do_not_disrupt
-    return is_empty and policy.scale_down.enabled and fleet.size_of(group) > group.minimum
+    return is_empty and policy.scale_down.enabled and fleet.spare_of(group) > 0
 
 
 def _told(node: Node, why: str, fleet: Fleet) -> str:

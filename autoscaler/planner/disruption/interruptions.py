@@ -88,7 +88,7 @@ def _about(
         pods = tuple(sorted(pod.key for pod in residents if not pod.deleting and _goes(pod, notice, now)))
         if pods:
             yield Evict(node.name, pods, str(notice))
-    elif node.cordoned and may_end and (notice.is_certain or fleet.size_of(group) > group.minimum):
+    elif node.cordoned and may_end and (notice.is_certain or fleet.spare_of(group) > 0):
         state = f"{len(residents)} pods have not ended" if residents else "no pod is on it any more"
         because = f"{node.name}: {notice}, and {state}"
         yield Remove(group.name, node.instance_id or "", node.name, because, is_taken_back=notice.is_certain)

@@ -32,7 +32,7 @@ def left_over(
     for group in cluster.groups:
         known = sum(one.id in memory.leftovers for one in group.instances) if memory.leftovers else 0
         wanted_back = max(unhelped[group.name], known)
-        many = min(wanted_back, max(0, fleet.size_of(group) - group.minimum)) if wanted_back else 0
+        many = min(wanted_back, fleet.spare_of(group)) if wanted_back else 0
         if many < 1:
             continue
         free = _free(group, fleet, wanted, awaited=awaited[group.name])

@@ -65,7 +65,7 @@ def scale_down(
         if why_left:
             kept[node.name] = why_left
             continue
-        if may_go.setdefault(group.name, fleet.size_of(group) - group.minimum) < 1:
+        if may_go.setdefault(group.name, fleet.spare_of(group)) < 1:
             kept[node.name] = keeps_minimum(group)
             uncordons += [Uncordon(node=node.name, because=keeps_minimum(group))] if is_ours else []
             continue

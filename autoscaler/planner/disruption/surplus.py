@@ -38,7 +38,7 @@ def surplus(cluster: Cluster, policy: Policy, fleet: Fleet) -> Surplus:
         return Surplus(frozenset(), ())
     pinned = {host for pod in pod_index_of(cluster.pods).unbound if (host := pinned_to(pod))}
     found = []
-    spare = Counter({group.name: fleet.size_of(group) - group.minimum for group in cluster.groups})
+    spare = Counter({group.name: fleet.spare_of(group) for group in cluster.groups})
     for leaving in _go_anyhow(policy, fleet):
         if spare[leaving.name] > 0:
             spare[leaving.name] -= 1

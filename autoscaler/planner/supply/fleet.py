@@ -116,6 +116,10 @@ class Fleet:
         live, wanted = self.alive.get(group.name, 0) + group.launching, group.desired - self.refused.get(group.name, 0)
         return max(max(live, wanted) - self._lost(group), group.minimum)
 
+    def spare_of(self, group: Group) -> int:
+        """Nodes that it has, or may get, above its minimum."""
+        return self.size_of(group) - group.minimum
+
     def desired_of(self, group: Group) -> int:
         """The group's desired capacity when this plan's cancellations and removals are done."""
         return max(group.desired - self.refused.get(group.name, 0) - self._lost(group), group.minimum)
