@@ -367,12 +367,16 @@ class Ec2:
 
     def _learn_reservations(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
         vcpus_of, blocks = {}, set()
+        ours: Counter[str] = Counter()
         for raw in raws:
             if reservation := tag_of(raw, words.TAG_RESERVATION):
                 (kind, *_) = types_of(raw, self._entry(raw))
                 vcpus_of[reservation] = self._types[kind].vcpus if kind in self._types else 0
+                ours[reservation] += vcpus_of[reservation] * max(raw["DesiredCapacity"], living(raw))
                 blocks |= {reservation} if capacity_type_of(raw, self._entry(raw)) == "capacity-block" else set()
         self._reservations.read(vcpus_of, blocks=blocks)
+        for one, vcpus in ours.items():
+            self._reservations.holds(one, vcpus)
 
     def _quota(self, code: str) -> Quota | None:
         """Of the account, or what a Capacity Reservation has; ``None`` where it is not known."""

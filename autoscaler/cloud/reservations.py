@@ -62,6 +62,11 @@ class Reservations:
         """When it may be used, where it is a Capacity Block and known."""
         return self._blocks.get(code)
 
+    def holds(self, code: str, vcpus: int) -> None:
+        """At least so much of it is in use, or on its way: what Auto Scaling is launching EC2 does not count yet."""
+        if code in self._known:
+            self._known[code].used = max(self._known[code].used, vcpus)
+
     def took(self, code: str, vcpus: int) -> None:
         """So much more of it is in use."""
         if code in self._known:

@@ -566,30 +566,30 @@ def test_what_ec2_does_not_let_this_account_launch_is_ordered_by_the_desired_cap
     assert door.warned == [f"{NAME} is grown by its desired capacity, not by LaunchInstances: You are not authorized"]
 
 
+BLOCK = "cr-0123456789abcdef0"
+
+
+def door_of_a_block(*, available: int) -> Door:
+    """To a group that launches into a Capacity Block of four instances, of which EC2 counts so many as free."""
+    of_block = {"capacity_type": "capacity-block", "capacity_reservation": BLOCK}
+    door = Door(a_policy(an_entry("gpu-a10g", zones=["us-east-1a"], usd_per_hour=5.672, **of_block)))
+    door.types_are(TYPE)
+    ends = LAUNCHED + timedelta(days=1)
+    said = {"ReservationType": "capacity-block", "State": "active", "StartDate": LAUNCHED, "EndDate": ends}
+    said |= {"TotalInstanceCount": 4, "AvailableInstanceCount": available}
+    asked = {"CapacityReservationIds": [BLOCK]}
+    door.ec2.add_response("describe_capacity_reservations", {"CapacityReservations": [said]}, asked)
+    return door
+
+
 def test_a_group_of_a_capacity_block_knows_when_it_may_be_used() -> None:
     """And how many vCPUs are left there, which are counted by what its type has."""
-    block, ends = "cr-0123456789abcdef0", LAUNCHED + timedelta(days=1)
-    door = Door(
-        a_policy(
-            an_entry(
-                "gpu-a10g",
-                zones=["us-east-1a"],
-                usd_per_hour=5.672,
-                capacity_type="capacity-block",
-                capacity_reservation=block,
-            )
-        )
-    )
-    door.groups_are(raw_group(tags={words.TAG_RESERVATION: block}))
-    door.types_are(TYPE)
-    said = {"ReservationType": "capacity-block", "State": "active", "StartDate": LAUNCHED, "EndDate": ends}
-    said |= {"TotalInstanceCount": 4, "AvailableInstanceCount": 3}
-    asked = {"CapacityReservationIds": [block]}
-    door.ec2.add_response("describe_capacity_reservations", {"CapacityReservations": [said]}, asked)
-    [group] = door.door.groups()
-    assert group.block == CapacityBlock(LAUNCHED, ends, 4)
-    assert (group.quota, group.quota_left, door.warned) == (block, 3 * 48, [])
+    door, block = door_of_a_block(available=3), BLOCK
     raw = raw_group(tags={words.TAG_RESERVATION: block})
+    door.groups_are(raw)
+    [group] = door.door.groups()
+    assert group.block == CapacityBlock(LAUNCHED, LAUNCHED + timedelta(days=1), 4)
+    assert (group.quota, group.quota_left, door.warned) == (block, 3 * 48, [])
     door.groups_are(raw, named=NAME)
     (refusal,) = door.door.grow(NAME, was=0, to=4, at=LAUNCHED).refusals
     assert refusal.code == "ReservationCapacityExceeded"
@@ -601,6 +601,15 @@ def test_a_group_of_a_capacity_block_knows_when_it_may_be_used() -> None:
     door.groups_are(raw_group(desired=3, tags={words.TAG_RESERVATION: block}), named=NAME)
     (refusal,) = door.door.grow(NAME, was=3, to=4, at=LAUNCHED).refusals
     assert refusal.code == "ReservationCapacityExceeded"
+
+
+def test_what_is_being_launched_into_a_capacity_block_has_its_room() -> None:
+    """EC2 counts it when it has come; till then nothing more is bought there than the block has."""
+    door = door_of_a_block(available=4)
+    door.groups_are(raw_group(desired=3, tags={words.TAG_RESERVATION: BLOCK}))
+    door.activities_are()
+    [group] = door.door.groups()
+    assert group.quota_left == 48
 
 
 @pytest.mark.parametrize(("desired", "used"), [(0, 52), (1, 52), (3, 3 * 48)])

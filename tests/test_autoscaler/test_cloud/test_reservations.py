@@ -50,6 +50,18 @@ def test_it_is_read_now_and_then_and_what_is_launched_meanwhile_counts() -> None
     assert (account.left(), account.asked) == (3 * 96, [ID, ID])
 
 
+def test_what_our_groups_desire_counts_though_it_has_not_come() -> None:
+    """Auto Scaling is launching it; what has come is in EC2's own figure. One that is not known stays unknown."""
+    account = Account(TotalInstanceCount=4, AvailableInstanceCount=2)
+    account.reservations.holds(ID, 3 * 96)
+    assert account.left() == 2 * 96
+    for held, left in ((96, 2), (3 * 96, 1), (5 * 96, 0)):
+        account.reservations.holds(ID, held)
+        assert account.left() == left * 96
+    account.now += READ_AGAIN
+    assert account.left() == 2 * 96
+
+
 @pytest.mark.parametrize("state", ["pending", "scheduled", "expired", "cancelled", "failed"])
 def test_one_that_is_not_active_has_no_room_and_is_told(state: str) -> None:
     """Nothing is launched into it."""
