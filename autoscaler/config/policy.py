@@ -169,7 +169,7 @@ class IdleGpus(Document):
         default=timedelta(minutes=30), description="how long it has not before its owner is told"
     )
     freed_after: Annotated[Span | None, live("time")] = Field(
-        default=None, description="how long after that it is evicted, e.g. 2h; absent: never"
+        default=None, description="how long after it was told it is evicted, e.g. 2h; absent: never"
     )
     gangs: Annotated[bool, live()] = Field(
         default=False, description="true: a gang of which no pod uses its GPUs is evicted, too, as a whole"

@@ -340,6 +340,8 @@ class Unused(NamedTuple):
     since: datetime
     seen: datetime
     """When it was seen so last, to some minutes."""
+    told: datetime | None = None
+    """When its owner was told first."""
 
 
 class Order(NamedTuple):

@@ -7,7 +7,7 @@ remembered across restarts. What is not measured for a while (no exporter, MIG) 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -39,43 +39,41 @@ class IdleGpus:
 
 
 def idle_gpus(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory) -> IdleGpus:
-    """Tell owners after ``told_after``; free ``freed_after`` later what may be freed.
+    """Tell owners after ``told_after``; free ``freed_after`` after they were told what may be freed.
 
-    Never evicted are pods that are marked do-not-disrupt, and those of a gang unless ``gangs`` says so and all of it is
-    idle; nor is any where terminating is paused.
+    Never evicted are pods that are marked do-not-disrupt, and those of a gang unless ``gangs`` says so, none of it is
+    marked and all of it is idle; nor is any where terminating is paused. What has no GPUs goes with its gang.
     """
     rules, now = policy.idle_gpus, cluster.seen_at
     if not rules.enabled:
         return IdleGpus()
-    measured = {(one.pod, one.node): one.busiest for one in cluster.gpu_use}
     known = {one.pod for one in cluster.gpu_use}
     looked_at = {one.node for one in cluster.gpu_use}
     held = {pod.key: pod for node in looked_at for pod in fleet.residents.get(node, ()) if _holds_gpus(pod)}
-    since = dict(_idle(held, measured, memory, rules, now))
+    since = dict(_idle(held, cluster, memory, rules))
     silent = {key: one for key, one in memory.unused.items() if key not in known and now < one.seen + _FORGOTTEN}
-    by_gang = _by_gang(fleet) if rules.gangs and rules.freed_after is not None else {}
-    paused = {
-        pod.key
-        for key, pod in held.items()
-        if key in since and any(one.stops_terminating(_entry(pod, fleet)) for one in cluster.pauses)
-    }
-    told, due, freed = {}, [], dict[tuple[str, ...], str]()
+    by_gang = _by_gang(fleet)
+    told, due, ends = {}, [], dict[str, datetime]()
     for key, one in sorted(since.items()):
         tell = one.since + rules.told_after
         if now < tell:
             due.append(tell)
             continue
+        first = one.told or now
+        since[key] = one._replace(told=first)
         pod = held[key]
-        why_kept = _why_kept(pod, rules)
-        ends = tell + rules.freed_after if rules.freed_after is not None and not why_kept else None
-        told[key] = _told(pod, one, rules, ends, why_kept)
-        if ends is None:
-            continue
-        together = by_gang.get(gang_key(pod.gang), (key,)) if pod.gang is not None else (key,)
-        if now < ends:
-            due.append(ends)
-        elif not paused & {key, *together} and _are_all_due(together, since, ends - one.since, now):
-            freed[together] = f"no GPU of {_those(together)} was used since {_at(one.since)}, as was told"
+        why_kept = _why_kept(pod, rules, by_gang)
+        if rules.freed_after is not None and not why_kept:
+            ends[key] = max(tell, first) + rules.freed_after
+        told[key] = _told(pod, one, rules, ends.get(key), why_kept)
+    freed = dict[tuple[str, ...], str]()
+    for key, end in ends.items():
+        together = _together(held[key], by_gang)
+        if now < end:
+            due.append(end)
+        elif all(_may_go(pod, ends, cluster, fleet) for pod in together):
+            because = f"no GPU of {_those(together)} was used since {_at(since[key].since)}, as was told"
+            freed.setdefault(tuple(pod.key for pod in together), because)
     return IdleGpus(
         steps=tuple(FreeGpus(pods, because) for pods, because in freed.items()),
         told=told,
@@ -84,9 +82,8 @@ def idle_gpus(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory) ->
     )
 
 
-def _idle(
-    held: Mapping[str, Pod], measured: Mapping[tuple[str, str], float], memory: Memory, rules: Rules, now: datetime
-) -> Iterator[tuple[str, Unused]]:
+def _idle(held: Mapping[str, Pod], cluster: Cluster, memory: Memory, rules: Rules) -> Iterator[tuple[str, Unused]]:
+    measured, now = {(one.pod, one.node): one.busiest for one in cluster.gpu_use}, cluster.seen_at
     for key, pod in held.items():
         if measured.get((key, pod.node or ""), 1.0) >= rules.below or pod.started is None:
             continue
@@ -94,21 +91,32 @@ def _idle(
         if before is None or now >= before.seen + _FORGOTTEN or before.since < pod.started:
             yield key, Unused(now, now)
         else:
-            yield key, before if now < before.seen + _NOTED else Unused(before.since, now)
+            yield key, before if now < before.seen + _NOTED else before._replace(seen=now)
 
 
 def _holds_gpus(pod: Pod) -> bool:
     return pod.phase == "Running" and not pod.deleting and pod.requests[GPU] > 0
 
 
-def _by_gang(fleet: Fleet) -> dict[GangKey, tuple[str, ...]]:
-    """The pods with GPUs of each gang."""
-    found: dict[GangKey, list[str]] = defaultdict(list)
+def _by_gang(fleet: Fleet) -> dict[GangKey, list[Pod]]:
+    """The pods of each gang that have a node."""
+    found: dict[GangKey, list[Pod]] = defaultdict(list)
     for pods in fleet.residents.values():
         for pod in pods:
-            if pod.gang is not None and pod.requests[GPU]:
-                found[gang_key(pod.gang)].append(pod.key)
-    return {name: tuple(sorted(keys)) for name, keys in found.items()}
+            if pod.gang is not None:
+                found[gang_key(pod.gang)].append(pod)
+    return {name: sorted(pods, key=lambda pod: pod.key) for name, pods in found.items()}
+
+
+def _together(pod: Pod, by_gang: Mapping[GangKey, list[Pod]]) -> list[Pod]:
+    return [pod] if pod.gang is None else by_gang[gang_key(pod.gang)]
+
+
+def _may_go(pod: Pod, ends: Mapping[str, datetime], cluster: Cluster, fleet: Fleet) -> bool:
+    """Whether its time is over, where it has GPUs, and its node is of no group in which terminating is paused."""
+    if any(one.stops_terminating(_entry(pod, fleet)) for one in cluster.pauses):
+        return False
+    return not pod.requests[GPU] or (pod.key in ends and ends[pod.key] <= cluster.seen_at)
 
 
 def _entry(pod: Pod, fleet: Fleet) -> str:
@@ -116,14 +124,13 @@ def _entry(pod: Pod, fleet: Fleet) -> str:
     return group.entry if group is not None else ""
 
 
-def _are_all_due(keys: Collection[str], since: Mapping[str, Unused], patience: timedelta, now: datetime) -> bool:
-    return all(key in since and since[key].since + patience <= now for key in keys)
-
-
-def _why_kept(pod: Pod, rules: Rules) -> str:
+def _why_kept(pod: Pod, rules: Rules, by_gang: Mapping[GangKey, list[Pod]]) -> str:
     if pod.do_not_disrupt:
         return "it is marked do-not-disrupt"
-    return "it is of a gang" if pod.gang is not None and not rules.gangs else ""
+    if pod.gang is not None and not rules.gangs:
+        return "it is of a gang"
+    marked = [one.key for one in _together(pod, by_gang) if one.do_not_disrupt]
+    return f"{marked[0]} of its gang is marked do-not-disrupt" if marked else ""
 
 
 def _told(pod: Pod, one: Unused, rules: Rules, ends: datetime | None, why_kept: str) -> str:
@@ -134,8 +141,8 @@ def _told(pod: Pod, one: Unused, rules: Rules, ends: datetime | None, why_kept: 
     return f"{held}: it stays, for {why_kept or 'the policy frees none (idle_gpus.freed_after)'}"
 
 
-def _those(pods: Collection[str]) -> str:
-    return next(iter(pods)) if len(pods) == 1 else f"the {len(pods)} pods of the gang"
+def _those(pods: list[Pod]) -> str:
+    return pods[0].key if len(pods) == 1 else f"the {len(pods)} pods of the gang"
 
 
 def _at(when: datetime) -> str:

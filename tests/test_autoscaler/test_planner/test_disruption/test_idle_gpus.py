@@ -143,14 +143,14 @@ def test_what_is_used_just_enough_is_used() -> None:
     assert after(notebook(), minutes=60, uses={"notebook": 0.049}).idle_gpus
 
 
-def test_pods_without_gpus_of_a_gang_do_not_hold_it_up() -> None:
-    """Nor one of another gang."""
+def test_pods_without_gpus_go_with_their_gang_and_do_not_hold_it_up() -> None:
+    """Nor does one of another gang: a master without workers would hold its node for nothing."""
     gang = [notebook(name, gang=GANG) for name in ("a", "b")]
     more = [notebook("master", gang=GANG, gpus=0), notebook("else", gang=GangRef("team", "h", size=1))]
     done = after(*gang, *more, minutes=90, rules=policy(gangs=True), uses={"a": 0.0, "b": 0.0, "else": 0.9})
-    assert freed(done) == [("team/a", "team/b")]
+    assert freed(done) == [("team/a", "team/b", "team/master")]
     [step] = [step for step in done.steps if isinstance(step, FreeGpus)]
-    assert step.because == "no GPU of the 2 pods of the gang was used since 2026-11-21 09:00:00 UTC, as was told"
+    assert step.because == "no GPU of the 3 pods of the gang was used since 2026-11-21 09:00:00 UTC, as was told"
 
 
 def test_gpus_are_counted_in_words() -> None:
@@ -186,3 +186,36 @@ def test_a_pause_of_another_group_holds_up_nothing() -> None:
     given: dict[str, Any] = {"minutes": 90, "uses": {"notebook": 0.0}, "memory": told.memory}
     paused = look(notebook(), rules=policy(), pauses=(Pause("group.cpu", "why"),), **given)
     assert freed(paused) == [("team/notebook",)]
+
+
+@pytest.mark.parametrize("gpus", [1, 0], ids=["that is idle too", "without GPUs"])
+def test_a_gang_stays_for_one_pod_that_is_marked(gpus: int) -> None:
+    """The others cannot go without it, and their owner is told which one it is."""
+    gang = [notebook("a", gang=GANG), notebook("b", gang=GANG, gpus=gpus, do_not_disrupt=True)]
+    done = after(*gang, minutes=200, rules=policy(gangs=True))
+    assert freed(done) == []
+    assert done.idle_gpus["team/a"].endswith("it stays, for team/b of its gang is marked do-not-disrupt")
+
+
+def test_what_was_not_told_before_is_told_first() -> None:
+    """An autoscaler that did not run when the owner was to be told: no pod is evicted without a word."""
+    rules = policy(freed_after=timedelta(minutes=5))
+    before = after(notebook(), minutes=28, rules=rules)
+    late = look(notebook(), uses={"notebook": 0}, minutes=38, rules=rules, memory=before.memory)
+    assert freed(late) == []
+    assert "it is evicted at 2026-11-21 09:43:00 UTC" in late.idle_gpus["team/notebook"]
+    assert late.wake_at == later(minutes=43)
+    given: dict[str, Any] = {"uses": {"notebook": 0}, "rules": rules, "memory": late.memory}
+    assert freed(look(notebook(), minutes=42.9, **given)) == []
+    assert freed(look(notebook(), minutes=43, **given)) == [("team/notebook",)]
+
+
+def test_an_owner_who_was_told_has_the_time_of_a_policy_that_tells_later() -> None:
+    """What was told under the old one is not held against it."""
+    told = after(notebook(), minutes=60)
+    rules = policy(told_after=timedelta(hours=2))
+    assert look(notebook(), uses={"notebook": 0}, minutes=61, rules=rules, memory=told.memory).idle_gpus == {}
+    done = look(notebook(), uses={"notebook": 0}, minutes=61, rules=rules, memory=told.memory)
+    for at in range(62, 182, 2):
+        done = look(notebook(), uses={"notebook": 0}, minutes=at, rules=rules, memory=done.memory)
+        assert freed(done) == ([("team/notebook",)] if at >= 180 else [])
