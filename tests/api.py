@@ -309,5 +309,9 @@ def _notes(pod: Pod) -> Iterator[tuple[str, str]]:
         yield words.GANG_ZONE, pod.gang.topology
     if pod.admitted_to:
         yield words.ADMITTED_TO, pod.admitted_to
+    if pod.do_not_disrupt:
+        yield words.DO_NOT_DISRUPT, "true"
+    if pod.safe_to_evict:
+        yield "cluster-autoscaler.kubernetes.io/safe-to-evict", "true"
     if pod.consumes:
         yield "autoscaling.x-k8s.io/consume-provisioning-request", pod.consumes

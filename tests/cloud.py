@@ -173,18 +173,30 @@ class Cloud:
         late = timedelta(seconds=self.chance.uniform(*self.late))
         refused = self._refuses(group)
         words_ = self.chance.choice(self.says)[1].format(kind=group.shown.instance_type, zone=group.shown.zone)
-        group.launches.append(Launch(self.now, self.now + late, words_ if refused else ""))
+        due = self.now + late
+        group.launches.append(Launch(self.now, due, self._block_refuses(group) or (words_ if refused else "")))
 
     def _refuses(self, group: Scaling) -> bool:
         return group.shown.name in self.dry or self.chance.random() < self.refuses
+
+    def _block_refuses(self, group: Scaling) -> str:
+        """What EC2 says of a Capacity Block that has not begun, that ends, or that is full; empty: nothing."""
+        block, key = group.shown.block, group.shown.reservation
+        if block is None:
+            return ""
+        if not block.starts <= self.now < block.taken_back:
+            return f"The Capacity Reservation {key} is {'scheduled' if self.now < block.starts else 'ending'}."
+        is_full = len(group.instances) + len(group.under_way) >= block.instances
+        return f"There is no room in the Capacity Reservation {key}." if is_full else ""
 
     def launch(self, group: Scaling, count: int) -> dict[str, Any]:
         """Launch instances at once: as many as come, up to the first that is refused."""
         came: list[str] = []
         errors = []
         while len(came) < count and not errors:
-            if self._refuses(group):
-                code, said = self.chance.choice(self.says)
+            no_block = self._block_refuses(group)
+            if no_block or self._refuses(group):
+                code, said = ("ReservationCapacityExceeded", no_block) if no_block else self.chance.choice(self.says)
                 said = said.format(kind=group.shown.instance_type, zone=group.shown.zone)
                 errors.append({"ErrorCode": code, "ErrorMessage": said, "AvailabilityZone": group.shown.zone})
                 self.refused += 1
@@ -251,6 +263,7 @@ class _Scaling(_Client):
         tags |= {f"{words.TEMPLATE_RESOURCE}{name}": _amount(name, n) for name, n in shown.allocatable.items()}
         tags |= {f"{words.TEMPLATE_LABEL}{words.INSTANCE_TYPE}": shown.instance_type, words.TAG_BUILT_FROM: "x"}
         tags |= {f"{words.TEMPLATE_LABEL}{words.CAPACITY_TYPE}": shown.capacity_type}
+        tags |= {words.TAG_RESERVATION: shown.reservation} if shown.reservation else {}
         tags |= {f"{words.TEMPLATE_TAINT}{one.key}": f"{one.value}:{one.effect}" for one in shown.taints}
         instances = [
             {
@@ -375,6 +388,24 @@ class _Ec2(_Client):
     def describe_instance_types(self, **asked: Any) -> dict[str, Any]:
         _check("ec2", "DescribeInstanceTypes", asked)
         return {"InstanceTypes": [_a_type(kind) for kind in asked["InstanceTypes"]]}
+
+    def describe_capacity_reservations(self, **asked: Any) -> dict[str, Any]:
+        """Of the Capacity Blocks that groups launch into, one group each."""
+        _check("ec2", "DescribeCapacityReservations", asked)
+        [key] = asked["CapacityReservationIds"]
+        [group] = [one for one in self.cloud.groups.values() if one.shown.reservation == key]
+        block, now = group.shown.block, self.cloud.now
+        assert block is not None
+        state = "scheduled" if now < block.starts else "active" if now < block.ends else "expired"
+        told = {
+            "State": state,
+            "ReservationType": "capacity-block",
+            "TotalInstanceCount": block.instances,
+            "AvailableInstanceCount": block.instances - len(group.instances) if state == "active" else 0,
+            "StartDate": block.starts,
+            "EndDate": block.ends,
+        }
+        return {"CapacityReservations": [told]}
 
     def describe_instances(self, **asked: Any) -> dict[str, Any]:
         _check("ec2", "DescribeInstances", asked)

@@ -33,6 +33,7 @@ from autoscaler.model.actions import (
     Cordon,
     EndJob,
     Evict,
+    FreeGpus,
     Grow,
     Nominate,
     Order,
@@ -48,12 +49,13 @@ from autoscaler.model.actions import (
     Uncordon,
     Unreserve,
 )
-from autoscaler.model.cluster import Cluster, Group, Node, NodeCondition, Notice, Pod
+from autoscaler.model.cluster import CapacityBlock, Cluster, Group, Node, NodeCondition, Notice, Pod
 from autoscaler.model.constraints import Taint, Toleration
 from autoscaler.model.pauses import ALL, BUYING, Pause, budget_of
 from tests.api import Api
 from tests.builders import NOW, nodes_of
 from tests.cloud import Cloud, Scaling
+from tests.gpu_use_world import Uses
 from tests.provisioning_world import Requests
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
 
 NAMESPACE = "team"
 """Of all pods of a world."""
+_WARNED = timedelta(minutes=10)
+"""Before EC2 begins to end what is in a Capacity Block."""
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -99,6 +103,8 @@ class World:
     """How often an operator changes a limit, or pauses or resumes."""
     asks: float = 0.0
     """How often there is a new ProvisioningRequest."""
+    idles: float = 0.0
+    """How often a pod ceases to use its GPUs."""
     quota: int | None = None
     """Nodes that the account's quotas allow of each family of instance types; ``None``: they cannot be asked about."""
     pauses: tuple[Pause, ...] = ()
@@ -144,15 +150,16 @@ class World:
         self._ordered: dict[str, Order] = {}
         self._ordered_before: dict[str, Order] = {}
         self.used = self._used()
-        self.requests = Requests(self.chance, self.asks)
+        self.requests, self.gpu_uses = Requests(self.chance, self.asks), Uses(self.chance, self.idles)
         self.begin()
 
     def begin(self) -> None:
         """A new process of the autoscaler, which knows nothing."""
         self.store = Store()
         self.door = Ec2(self.policy, self.cloud.clients(), warn=_never, now=lambda: self.now)
-        if self.door._quotas is not None:
-            self.door._quotas._clock = self._seconds
+        for known in (self.door._quotas, self.door._reservations):
+            if known is not None:
+                known._clock = self._seconds
         self._executor = Executor(
             kube=Writes(cast("Kube", self.api), pool=lambda _: _InTurn(self._dice("order of writes"))),
             ec2=self.door,
@@ -180,6 +187,7 @@ class World:
             NODES, self._shuffled({("", k): (self.api.version("nodes", k), n) for k, n in self.nodes.items()})
         )
         self.store.saw_notices(self.notices.values())
+        self.store.saw_gpus(self.gpu_uses.measured(self.pods.values(), self.now), None)
         self.store.saw_groups(self._shuffled(self.groups).values(), asked_at=time.monotonic())
         asked = tuple(self._shuffled(self.requests.there).values())
         return replace(self.store.cluster(self.now), pauses=self.pauses, provisioning_requests=asked)
@@ -190,6 +198,7 @@ class World:
         Only what AWS did meanwhile makes a step fail. Raises ``Killed`` where the world may kill.
         """
         self._check_words(plan)
+        self.gpu_uses.tell(plan.idle_gpus, self.pods, self.now)
         self.leftovers = plan.memory.leftovers
         self._ordered_before, self._ordered = self._ordered, dict(plan.memory.orders)
         self.done.clear()
@@ -274,13 +283,15 @@ class World:
         self.cloud.refused = 0
         self._take_back()
         self._break()
+        self.gpu_uses.pass_time(self.pods.values())
         if self.meddles and self.chance.random() < self.meddles:
             self._meddle()
         for group in self.groups.values():
             living = tuple(one for one in group.instances if one.state != "terminating")
             for node in nodes_of(replace(group, instances=living), created=self.now):
                 if self._joins(node.instance_id or "") and node.name not in self.nodes and self.chance.random() < 0.7:
-                    taints = (*node.taints, Taint(words.RESERVED)) if self.reserves else node.taints
+                    reserved = self.reserves or group.block is not None
+                    taints = (*node.taints, Taint(words.RESERVED)) if reserved else node.taints
                     self.nodes[node.name] = replace(node, taints=taints)
         come = {pod.key: pod for pod in self.requests.pass_time(self.now)}
         self.pods |= come
@@ -291,6 +302,11 @@ class World:
     def _take_back(self) -> None:
         """EC2 tells of some instances, and ends those whose time has come: their groups start successors."""
         for group in self.cloud.groups.values():
+            if group.shown.block is not None and self.now >= group.shown.block.taken_back:
+                for instance in list(group.instances):
+                    self._lose(group, instance)
+            if group.shown.block is not None:
+                continue
             for instance in [one for one, state in group.instances.items() if not state.startswith("Terminating")]:
                 notice = self.notices.get(instance)
                 if notice is None and self.chance.random() < self.interrupts:
@@ -342,6 +358,9 @@ class World:
         scopes = {ALL, f"group.{entry}", *(of_buying if buying else ())}
         return any(pause.scope in scopes for pause in self.pauses)
 
+    def _entry_of(self, pod: Pod) -> str:
+        return self.nodes[pod.node].labels.get(words.GROUP, "") if pod.node else ""
+
     def _is_at_fault(self, name: str) -> bool:
         """Whether the node's condition has stood for long enough."""
         begun = self.now - self.policy.faults.after
@@ -360,9 +379,29 @@ class World:
                 self._make_anew(pod)
             del self.nodes[name]
 
+    def _notice(self, instance: str) -> Notice | None:
+        """What EC2 says of it; ten minutes before it takes back what is in a Capacity Block it says so."""
+        found = self.notices.get(instance)
+        block = next((one.shown.block for one in self.cloud.groups.values() if instance in one.instances), None)
+        if found is None and block is not None and self.now >= block.taken_back - _WARNED:
+            return Notice(instance, "capacity-block", block.taken_back - _WARNED, block.taken_back)
+        return found
+
     def _is_noticed(self, name: str) -> bool:
         """Whether EC2 is about to take the node's instance back."""
-        return (self.nodes[name].instance_id or "") in self.notices
+        return self._notice(self.nodes[name].instance_id or "") is not None
+
+    def _block_of(self, name: str) -> CapacityBlock | None:
+        """That the node is in."""
+        instance = self.nodes[name].instance_id
+        return next((one.shown.block for one in self.cloud.groups.values() if instance in one.instances), None)
+
+    def _check_block(self, pod: Pod, name: str) -> None:
+        """That the pod has ended when EC2 warns of the end of the node's Capacity Block, or may be cut off."""
+        block = self._block_of(name)
+        if block is not None and not pod.safe_to_evict:
+            assert pod.duration is not None, f"{pod.key} may run for ever, and {name} is in a Capacity Block"
+            assert self.now + pod.duration <= block.taken_back - _WARNED, f"{pod.key} outlasts the block of {name}"
 
     def _joins(self, instance: str) -> bool:
         if instance not in self.joining:
@@ -386,7 +425,7 @@ class World:
             node.name
             for node in self.nodes.values()
             if self.now >= node.created + self.policy.scale_up.boot_timeout
-            if not node.cordoned and not self._is_noticed(node.name)
+            if not node.cordoned and not self._is_noticed(node.name) and self._block_of(node.name) is None
             if any(taint.key == words.RESERVED for taint in node.taints)
         ]
 
@@ -401,6 +440,7 @@ class World:
             case Admit(placements=placements):
                 for key, name in placements:
                     self._may_admit(self.pods[key], self.nodes[name])
+                    self._check_block(self.pods[key], name)
                     assert not self._is_at_fault(name), f"{step}: {name} is at fault"
             case Grow(group=group):
                 assert step.by > 0, step
@@ -411,19 +451,19 @@ class World:
                 assert not self._is_paused(seen.entry, buying=True), f"{step} though it is paused"
                 self.requests.may_buy(step)
                 self._may_draw(step)
+                self._may_launch_in_block(step, seen.block if is_new else None)
             case Cancel():
                 assert step.to < step.was, step
             case Cordon(node=name):
                 is_broken = self._is_at_fault(name)
                 assert self.nodes[name].instance_id or is_broken, f"{step} on a node that is not EC2's"
-                assert is_broken or self._is_noticed(name) or all(map(_is_service, self._residents(name))), (
+                assert is_broken or self._is_noticed(name) or all(map(_may_move, self._residents(name))), (
                     f"{step} on a busy node"
                 )
-            case Evict(node=name, pods=keys):
-                assert self.nodes[name].cordoned_by == words.AUTOSCALER, f"{step} from a node that is open"
-                notice = self.notices.get(self.nodes[name].instance_id or "")
-                is_lost = notice is not None and notice.is_certain
-                assert is_lost or all(_is_service(self.pods[key]) for key in keys), f"{step} ends work"
+            case Evict():
+                self._may_evict(step)
+            case FreeGpus():
+                self._may_free(step)
             case Uncordon(node=name):
                 assert self.nodes[name].cordoned_by == words.AUTOSCALER, f"{step} lifts another's cordon"
                 assert not self._is_at_fault(name), f"{step}, which is at fault"
@@ -436,15 +476,30 @@ class World:
             case Reserve(placements=placements):
                 for key, name in placements:
                     self._may_reserve(self.pods[key], self.nodes[name])
+                    self._check_block(self.pods[key], name)
             case Unreserve(nodes=names):
                 for name in names:
                     taints = self.nodes[name].taints
                     assert any(one.key == words.RESERVED for one in taints), f"{step} of a node that is not reserved"
+                    assert self._block_of(name) is None, f"{step} of a node in a Capacity Block"
             case Release(instance=instance, node=name):
                 assert name is None or not self._residents(name), f"{step} ends a running job"
                 assert self.cloud.groups[step.group].instances[instance] == "Terminating:Wait", step
             case EndJob() | BeginStep() | StopStep() | Recreate() | Resize():
                 raise AssertionError(step)
+
+    def _may_evict(self, step: Evict) -> None:
+        node, pods = self.nodes[step.node], [self.pods[key] for key in step.pods]
+        assert node.cordoned_by == words.AUTOSCALER, f"{step} from a node that is open"
+        notice = self._notice(node.instance_id or "")
+        if notice is None or not notice.is_certain:
+            assert all(map(_may_move, pods)), f"{step} ends work"
+            assert not any(pod.do_not_disrupt for pod in pods), f"{step} of what is marked"
+
+    def _may_free(self, step: FreeGpus) -> None:
+        self.gpu_uses.may_free(step, self.pods, self.policy.idle_gpus, self.now)
+        for pod in (self.pods[key] for key in step.pods if key in self.pods):
+            assert not self._is_paused(self._entry_of(pod), buying=False), f"{step} though it is paused"
 
     def _may_draw(self, step: Grow) -> None:
         """Within the quota of its family, and for a namespace whose budget is not spent."""
@@ -456,6 +511,13 @@ class World:
             if one.shown.instance_type[0] == kind
         )
         assert self.quota is None or there + step.by <= self.quota, f"{step} beyond the quota: {there} are there"
+
+    def _may_launch_in_block(self, step: Grow, block: CapacityBlock | None) -> None:
+        """After it began, and while a node that takes as long as it may to join is of use."""
+        if block is not None:
+            last = block.taken_back - _WARNED - self.policy.scale_up.boot_timeout
+            assert block.starts < step.at < last, f"{step}: the Capacity Block begins at {block.starts}, last at {last}"
+            self.tally["purchases in a Capacity Block"] += 1
 
     def _is_spent(self) -> bool:
         return any(pause.namespace == NAMESPACE for pause in self.pauses)
@@ -479,10 +541,12 @@ class World:
         assert step.instance in group.instances, f"{step}: no such instance"
         assert not self._is_paused(group.shown.entry, buying=False), f"{step} though it is paused"
         if step.is_taken_back:
-            assert self.notices[step.instance].is_certain, f"{step} though EC2 does not end it"
+            notice = self._notice(step.instance)
+            assert notice is not None, f"{step} though EC2 says nothing of it"
+            assert notice.is_certain, f"{step} though EC2 does not end it"
             assert step.node is not None
             assert self.nodes[step.node].cordoned_by == words.AUTOSCALER
-            soon = self.notices[step.instance].ends
+            soon = notice.ends
             assert soon is not None
             assert not self._residents(step.node) or self.now >= soon - timedelta(seconds=5), f"{step} is too early"
             return
@@ -650,7 +714,7 @@ class _Teller:
         pass
 
     def failed(self, step: Step, why: Exception) -> None:
-        if not (isinstance(step, Evict) and "disruption budget" in str(why)):
+        if not (isinstance(step, Evict | FreeGpus) and "disruption budget" in str(why)):
             self._failures.append(f"{step}: {why}")
 
 
@@ -659,9 +723,10 @@ def _never(line: str) -> None:
     assert "not by LaunchInstances" in line or "vCPUs are in use: ask AWS for more" in line, line
 
 
-def _is_service(pod: Pod) -> bool:
-    """What may be moved: made anew by its controller, and nothing is lost by it."""
-    return pod.owner.startswith("ReplicaSet/") and not pod.gang and not pod.requests[words.GPU]
+def _may_move(pod: Pod) -> bool:
+    """Made anew by its controller, and nothing is lost by it, or it says that it may be evicted."""
+    is_service = pod.owner.startswith("ReplicaSet/") and not pod.requests[words.GPU]
+    return not pod.gang and (is_service or pod.safe_to_evict)
 
 
 def job_of(pod: Pod) -> str:

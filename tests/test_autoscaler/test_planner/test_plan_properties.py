@@ -13,17 +13,24 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.config.policy import Consolidation, Faults
+from autoscaler.config.policy import Consolidation, Faults, IdleGpus
 from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.model.actions import Cancel, Grow, Memory, Plan, Release, Remove, Step
-from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.cluster import CapacityBlock, Cluster, Group, Pod
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.plan import plan
 from tests import examples
-from tests.builders import TOLERATES_GPU, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
+from tests.builders import NOW, TOLERATES_GPU, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
 from tests.world import Killed, World
 
 TICK = timedelta(seconds=30)
+A_BLOCK = an_entry(
+    "block",
+    max=3,
+    zones=("us-east-1a",),
+    capacity_type="capacity-block",
+    capacity_reservation="cr-0123456789abcdef0",
+)
 MOMENT = timedelta(milliseconds=1)
 """From one look to the next, at least."""
 FAULTS = Faults(after=timedelta(seconds=30), share=1.0)
@@ -45,6 +52,7 @@ def gangs(draw: st.DrawFn, number: int) -> tuple[Pod, ...]:
         "created": later(seconds=draw(st.integers(0, 5))),
         "duration": draw(st.none() | st.just(TICK)),
         "patience": draw(st.none() | st.just(2 * TICK)),
+        **draw(st.sampled_from(({}, {}, {"do_not_disrupt": True}, {"safe_to_evict": True}))),
     }
     gpus = draw(st.sampled_from((0, 1, 2, 4, 8, 16)))
     if draw(st.booleans()):
@@ -57,6 +65,19 @@ def gangs(draw: st.DrawFn, number: int) -> tuple[Pod, ...]:
         server = a_pod("x", cpu=4, **common)
         workers = (*workers[:-1], replace(workers[-1], requests=server.requests, tolerations=()))
     return workers
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Group:
+    """The group of a Capacity Block that begins this morning or has begun, ends soon or late, and may have a node."""
+    block = CapacityBlock(
+        starts=NOW + draw(st.sampled_from((-60, -60, -60, 3))) * timedelta(minutes=1),
+        ends=NOW + timedelta(minutes=30) + draw(st.sampled_from((3, 12, 28, 120, 120))) * timedelta(minutes=1),
+        instances=draw(st.integers(1, 3)),
+    )
+    terms = {"capacity_type": "capacity-block", "reservation": A_BLOCK.capacity_reservation, "usd_per_hour": 0.0}
+    joined = draw(st.sampled_from((0, 1))) if block.starts < NOW else 0
+    return a_group(A_BLOCK.name, A_BLOCK.zones[0], joined=joined, maximum=A_BLOCK.max, block=block, **terms)
 
 
 @st.composite
@@ -79,10 +100,24 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True, operator: bool = False, roo
     groups = [a_group(entry.name, zone, maximum=entry.max) for entry in entries for zone in entry.zones]
     if operator and draw(st.booleans()):  # one that always has a node
         groups[0] = a_group(entries[0].name, groups[0].zone, joined=1, minimum=1, maximum=max(1, entries[0].max))
+    if operator and (block := draw(st.none() | blocks())):
+        entries, groups = (*entries, A_BLOCK), [*groups, block]
+    idle = IdleGpus(
+        enabled=operator,
+        told_after=TICK,
+        freed_after=draw(st.sampled_from((None, TICK, TICK))),
+        gangs=draw(st.booleans()),
+    )
     nodes = [an_on_prem_node(f"dgx-{n}", gpus=draw(st.sampled_from((0, 4, 8)))) for n in range(draw(st.integers(0, 3)))]
     pods = [pod for n in range(draw(st.integers(1, 5))) for pod in draw(gangs(n))]
     return World(
-        policy=a_policy(*entries, limits=limits, scale_down={"consolidation": MOVES}, faults=FAULTS),
+        policy=a_policy(
+            *entries,
+            limits=limits,
+            scale_down={"consolidation": MOVES},
+            faults=FAULTS,
+            idle_gpus=idle,
+        ),
         pods={pod.key: pod for pod in pods},
         nodes={node.name: node for node in nodes},
         offered=groups,
@@ -97,8 +132,9 @@ def worlds(draw: st.DrawFn, *, trouble: bool = True, operator: bool = False, roo
         breaks=draw(st.sampled_from((0.0, 0.0, 0.05))) if trouble else 0.0,
         meddles=draw(st.sampled_from((0.0, 0.0, 0.2))) if operator else 0.0,
         interrupts=draw(st.sampled_from((0.0, 0.0, 0.1))) if trouble else 0.0,
-        quota=draw(st.sampled_from((None, None, 1, 3))) if operator else None,
+        quota=draw(st.sampled_from((None, None, 1, 3))) if operator and A_BLOCK not in entries else None,
         asks=draw(st.sampled_from((0.0, 0.5))) if operator else 0.0,
+        idles=draw(st.sampled_from((0.0, 0.3))) if operator else 0.0,
     )
 
 
