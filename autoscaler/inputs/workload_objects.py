@@ -17,7 +17,7 @@ from autoscaler.inputs.kube_lists import Written, object_of
 from autoscaler.kube.schema.constraints import own_claims
 from autoscaler.kube.schema.convert import pod_from
 from autoscaler.kube.schema.core import JobStatus, Json, Meta, OwnerReference, PodJson, PodSpec, Template
-from autoscaler.kube.schema.gang_kinds import JobPods
+from autoscaler.kube.schema.gang_kinds import JobPods, KubeflowRoles
 from autoscaler.kube.schema.storage import ClaimJson
 from autoscaler.model.cluster import Pod
 
@@ -113,37 +113,14 @@ class _KubeflowReplicas(Json, frozen=True):
     template: Template = Template()
 
 
-_Roles = dict[str, _KubeflowReplicas]
-
-
-class _KubeflowSpec(Json, frozen=True):
-    tf_replica_specs: _Roles = msgspec.field(default_factory=dict)
-    pytorch_replica_specs: _Roles = msgspec.field(default_factory=dict)
-    mpi_replica_specs: _Roles = msgspec.field(default_factory=dict)
-    xgb_replica_specs: _Roles = msgspec.field(default_factory=dict)
-    paddle_replica_specs: _Roles = msgspec.field(default_factory=dict)
-    jax_replica_specs: _Roles = msgspec.field(default_factory=dict)
-
-    def roles(self) -> Iterator[tuple[str, _KubeflowReplicas]]:
-        for one in (
-            self.tf_replica_specs,
-            self.pytorch_replica_specs,
-            self.mpi_replica_specs,
-            self.xgb_replica_specs,
-            self.paddle_replica_specs,
-            self.jax_replica_specs,
-        ):
-            yield from one.items()
-
-
 class _Kubeflow(Json, frozen=True):
     """TFJob, PyTorchJob, MPIJob, ...: https://www.kubeflow.org/docs/components/trainer/legacy-v1/reference/."""
 
     metadata: Meta
-    spec: _KubeflowSpec = _KubeflowSpec()
+    spec: KubeflowRoles[_KubeflowReplicas] = KubeflowRoles()
 
     def pods(self) -> Iterator[Replicas]:
-        for role, one in self.spec.roles():
+        for role, one in self.spec.roles().items():
             marks = {
                 "training.kubeflow.org/job-name": self.metadata.name,
                 "training.kubeflow.org/replica-type": role.lower(),

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -160,32 +160,40 @@ class _Elastic(Json, frozen=True):
     min_replicas: int | None = None
 
 
-_Specs = dict[str, _Replicas]
+R = TypeVar("R")
 
 
-class _KubeflowSpec(Json, frozen=True):
-    tf_replica_specs: _Specs = msgspec.field(default_factory=dict)
-    pytorch_replica_specs: _Specs = msgspec.field(default_factory=dict)
-    mpi_replica_specs: _Specs = msgspec.field(default_factory=dict)
-    xgb_replica_specs: _Specs = msgspec.field(default_factory=dict)
-    paddle_replica_specs: _Specs = msgspec.field(default_factory=dict)
-    jax_replica_specs: _Specs = msgspec.field(default_factory=dict)
+class KubeflowRoles(Json, Generic[R], frozen=True):
+    """What each kind of the Kubeflow operators says of its roles."""
+
+    tf_replica_specs: dict[str, R] = msgspec.field(default_factory=dict)
+    pytorch_replica_specs: dict[str, R] = msgspec.field(default_factory=dict)
+    mpi_replica_specs: dict[str, R] = msgspec.field(default_factory=dict)
+    xgb_replica_specs: dict[str, R] = msgspec.field(default_factory=dict)
+    paddle_replica_specs: dict[str, R] = msgspec.field(default_factory=dict)
+    jax_replica_specs: dict[str, R] = msgspec.field(default_factory=dict)
+
+    def roles(self) -> dict[str, R]:
+        """By their names."""
+        return (
+            self.tf_replica_specs
+            | self.pytorch_replica_specs
+            | self.mpi_replica_specs
+            | self.xgb_replica_specs
+            | self.paddle_replica_specs
+            | self.jax_replica_specs
+        )
+
+
+class _KubeflowSpec(KubeflowRoles[_Replicas], frozen=True):
     run_policy: _RunPolicy = _RunPolicy()
     elastic_policy: _Elastic | None = None
     launcher_creation_policy: str = ""
 
-    def roles(self) -> dict[str, int]:
+    def at_once(self) -> dict[str, int]:
         """Pods by role that come at once."""
-        kinds = (
-            self.tf_replica_specs,
-            self.pytorch_replica_specs,
-            self.mpi_replica_specs,
-            self.xgb_replica_specs,
-            self.paddle_replica_specs,
-            self.jax_replica_specs,
-        )
         late = _LAUNCHER if self.launcher_creation_policy == "WaitForWorkersReady" else ""
-        return {role: one.replicas for specs in kinds for role, one in specs.items() if role != late}
+        return {role: one.replicas for role, one in self.roles().items() if role != late}
 
 
 class KubeflowJson(Json, frozen=True):
@@ -234,7 +242,7 @@ def leader_worker_set_says(raw: LeaderWorkerSetJson) -> GangSizes:
 
 def kubeflow_says(raw: KubeflowJson) -> GangSizes:
     """All replicas; together only the least of them where its policy names one."""
-    roles, policy, elastic = raw.spec.roles(), raw.spec.run_policy.scheduling_policy, raw.spec.elastic_policy
+    roles, policy, elastic = raw.spec.at_once(), raw.spec.run_policy.scheduling_policy, raw.spec.elastic_policy
     size = sum(roles.values())
     minimum = policy.min_available if policy else None
     if minimum is None and elastic is not None and elastic.min_replicas is not None:
