@@ -7,7 +7,7 @@ remembered across restarts. What is not measured for a while (no exporter, MIG) 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -52,7 +52,7 @@ def idle_gpus(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory) ->
     held = {pod.key: pod for node in looked_at for pod in fleet.residents.get(node, ()) if _holds_gpus(pod)}
     since = dict(_idle(held, cluster, memory, rules))
     silent = {key: one for key, one in memory.unused.items() if key not in known and now < one.seen + _FORGOTTEN}
-    by_gang = _by_gang(fleet)
+    by_gang = _by_gang(fleet, {gang_key(gang) for key in since if (gang := held[key].gang) is not None})
     told, due, ends = {}, [], dict[str, datetime]()
     for key, one in sorted(since.items()):
         tell = one.since + rules.told_after
@@ -98,12 +98,12 @@ def _holds_gpus(pod: Pod) -> bool:
     return pod.phase == "Running" and not pod.deleting and pod.requests[GPU] > 0
 
 
-def _by_gang(fleet: Fleet) -> dict[GangKey, list[Pod]]:
-    """The pods of each gang that have a node."""
+def _by_gang(fleet: Fleet, gangs: Collection[GangKey]) -> dict[GangKey, list[Pod]]:
+    """The pods of each of the gangs that have a node."""
     found: dict[GangKey, list[Pod]] = defaultdict(list)
-    for pods in fleet.residents.values():
+    for pods in fleet.residents.values() if gangs else ():
         for pod in pods:
-            if pod.gang is not None:
+            if pod.gang is not None and gang_key(pod.gang) in gangs:
                 found[gang_key(pod.gang)].append(pod)
     return {name: sorted(pods, key=lambda pod: pod.key) for name, pods in found.items()}
 
@@ -136,6 +136,8 @@ def _why_kept(pod: Pod, rules: Rules, by_gang: Mapping[GangKey, list[Pod]]) -> s
 def _told(pod: Pod, one: Unused, rules: Rules, ends: datetime | None, why_kept: str) -> str:
     gpus = pod.requests[GPU]
     held = f"{gpus} GPU{'s' if gpus > 1 else ''} held and used less than {rules.below:.0%} since {_at(one.since)}"
+    if ends is not None and pod.gang is not None:
+        return f"{held}: its gang is evicted from {_at(ends)} on, unless a pod of it uses its GPUs"
     if ends is not None:
         return f"{held}: it is evicted at {_at(ends)} unless it uses them"
     return f"{held}: it stays, for {why_kept or 'the policy frees none (idle_gpus.freed_after)'}"

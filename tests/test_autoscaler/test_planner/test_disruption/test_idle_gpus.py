@@ -126,6 +126,11 @@ def test_a_gang_goes_as_a_whole_where_the_policy_says_so() -> None:
     assert freed(after(*gang, minutes=90, rules=rules)) == [("team/a", "team/b")]
     assert freed(after(*gang, minutes=200, rules=rules, uses={"a": 0.0, "b": 0.9})) == []
     assert freed(after(*gang, minutes=200, rules=rules, uses={"a": 0.0})) == []
+    told = after(*gang, minutes=30, rules=rules, uses={"a": 0.0, "b": 0.9}).idle_gpus
+    assert told == {
+        "team/a": "1 GPU held and used less than 5% since 2026-11-21 09:00:00 UTC: its gang is evicted from "
+        "2026-11-21 10:30:00 UTC on, unless a pod of it uses its GPUs"
+    }
 
 
 def test_nothing_is_freed_where_terminating_is_paused_nor_told_where_it_is_off() -> None:
