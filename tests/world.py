@@ -381,8 +381,7 @@ class World:
 
     def _notice(self, instance: str) -> Notice | None:
         """What EC2 says of it; ten minutes before it takes back what is in a Capacity Block it says so."""
-        found = self.notices.get(instance)
-        block = next((one.shown.block for one in self.cloud.groups.values() if instance in one.instances), None)
+        found, block = self.notices.get(instance), self._block_of(instance)
         if found is None and block is not None and self.now >= block.taken_back - _WARNED:
             return Notice(instance, "capacity-block", block.taken_back - _WARNED, block.taken_back)
         return found
@@ -391,14 +390,13 @@ class World:
         """Whether EC2 is about to take the node's instance back."""
         return self._notice(self.nodes[name].instance_id or "") is not None
 
-    def _block_of(self, name: str) -> CapacityBlock | None:
-        """That the node is in."""
-        instance = self.nodes[name].instance_id
+    def _block_of(self, instance: str | None) -> CapacityBlock | None:
+        """That the instance is in."""
         return next((one.shown.block for one in self.cloud.groups.values() if instance in one.instances), None)
 
     def _check_block(self, pod: Pod, name: str) -> None:
         """That the pod has ended when EC2 warns of the end of the node's Capacity Block, or may be cut off."""
-        block = self._block_of(name)
+        block = self._block_of(self.nodes[name].instance_id)
         if block is not None and not pod.safe_to_evict:
             assert pod.duration is not None, f"{pod.key} may run for ever, and {name} is in a Capacity Block"
             assert self.now + pod.duration <= block.taken_back - _WARNED, f"{pod.key} outlasts the block of {name}"
@@ -425,7 +423,7 @@ class World:
             node.name
             for node in self.nodes.values()
             if self.now >= node.created + self.policy.scale_up.boot_timeout
-            if not node.cordoned and not self._is_noticed(node.name) and self._block_of(node.name) is None
+            if not node.cordoned and not self._is_noticed(node.name) and self._block_of(node.instance_id) is None
             if any(taint.key == words.RESERVED for taint in node.taints)
         ]
 
@@ -481,7 +479,7 @@ class World:
                 for name in names:
                     taints = self.nodes[name].taints
                     assert any(one.key == words.RESERVED for one in taints), f"{step} of a node that is not reserved"
-                    assert self._block_of(name) is None, f"{step} of a node in a Capacity Block"
+                    assert self._block_of(self.nodes[name].instance_id) is None, f"{step} of a node in a Capacity Block"
             case Release(instance=instance, node=name):
                 assert name is None or not self._residents(name), f"{step} ends a running job"
                 assert self.cloud.groups[step.group].instances[instance] == "Terminating:Wait", step
