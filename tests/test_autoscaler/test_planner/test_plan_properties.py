@@ -50,7 +50,7 @@ def gangs(draw: st.DrawFn, number: int) -> tuple[Pod, ...]:
     common: dict[str, Any] = {
         "priority": draw(st.sampled_from((0, 0, 10))),
         "created": later(seconds=draw(st.integers(0, 5))),
-        "duration": draw(st.none() | st.just(TICK)),
+        "duration": draw(st.sampled_from((None, None, TICK, 40 * TICK))),
         "patience": draw(st.none() | st.just(2 * TICK)),
         **draw(st.sampled_from(({}, {}, {"do_not_disrupt": True}, {"safe_to_evict": True}))),
     }
@@ -64,7 +64,8 @@ def gangs(draw: st.DrawFn, number: int) -> tuple[Pod, ...]:
     if gpus and size > 1 and draw(st.booleans()):
         server = a_pod("x", cpu=4, **common)
         workers = (*workers[:-1], replace(workers[-1], requests=server.requests, tolerations=()))
-    return workers
+    is_marked = draw(st.sampled_from((False, False, False, True)))
+    return (*workers[:-1], replace(workers[-1], do_not_disrupt=True)) if is_marked else workers
 
 
 @st.composite
