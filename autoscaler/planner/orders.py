@@ -15,6 +15,8 @@ from typing import Final
 
 from autoscaler.model.actions import Assignment, Grow, Memory, Order, Step
 from autoscaler.model.cluster import Cluster, Group
+from autoscaler.model.labels import OWNER
+from autoscaler.model.pauses import spent_for
 from autoscaler.planner.placement.available_offerings import COMING
 
 ORDERS_LAST: Final = timedelta(minutes=5)
@@ -57,11 +59,16 @@ def made_again(
     """Those whose nodes are still waited for. ``assignments``: pod key -> where it is planned.
 
     ``paused``: names of groups in which nothing is bought by now; AWS may have carried out an order there all the same.
-    Pods that are planned on nodes beyond the order are another order's, which is made once this one is answered.
+    Pods that are planned on nodes beyond the order are another order's, which is made once this one is answered. Those
+    of a namespace or an owner whose budget is spent by now do not count: the order is made again for others, if any.
     """
+    spent = [one for one in cluster.pauses if one.namespace or one.owner]
+    owner_of = {pod.key: pod.labels.get(OWNER, "") for pod in cluster.pods} if spent and orders else {}
     demand: dict[str, list[str]] = defaultdict(list)
     for pod, where in assignments.items():
-        if where.group in orders and where.group not in paused and _is_coming(where):
+        if where.group not in orders or where.group in paused or not _is_coming(where):
+            continue
+        if spent_for(spent, namespace=pod.partition("/")[0], owners={owner_of.get(pod, "")}) is None:
             demand[where.group].append(pod)
     prices = {group.name: group.usd_per_hour for group in cluster.groups}
     return [

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from autoscaler.model import labels as words
 from autoscaler.model.actions import Assignment, Cordon, Grow, Memory, Order
 from autoscaler.model.cluster import Refusal
-from autoscaler.model.pauses import Pause
+from autoscaler.model.pauses import Pause, budget_of
 from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
 from autoscaler.planner.plan import plan
 from tests.builders import NOW, a_cluster, a_group, a_pod, a_policy, an_on_prem_node, later, nodes_of
@@ -93,6 +94,24 @@ def test_an_order_is_made_again_while_pods_wait_for_its_nodes() -> None:
     assert made_again(cluster, {}, assignments) == []
     both = made_again(cluster, {NAME: ORDER, OTHER.name: Order(0, 1, NOW)}, assignments)
     assert [step.group for step in both] == sorted([NAME, OTHER.name])
+
+
+@pytest.mark.parametrize(
+    ("spent", "again"),
+    [({"namespace": "team"}, []), ({"owner": "ada"}, []), ({"namespace": "other"}, [NAME]), ({"owner": "bob"}, [NAME])],
+    ids=str,
+)
+def test_an_order_is_not_made_again_for_those_whose_budget_is_spent_by_now(
+    spent: dict[str, str], again: list[str]
+) -> None:
+    """It counts as made until it is known."""
+    pod = a_pod("p", gpus=4, labels={words.OWNER: "ada"})
+    look = a_cluster(pods=[pod], groups=[a_group("gpu-a10g"), OTHER])
+    first = plan(look, a_policy(), Memory())
+    later_on = replace(look, seen_at=later(seconds=20), pauses=(Pause(budget_of(**spent)),))
+    then = plan(later_on, a_policy(), first.memory)
+    assert [step.group for step in then.steps if isinstance(step, Grow)] == again
+    assert then.memory.orders == first.memory.orders
 
 
 @pytest.mark.parametrize("scope", ["all", "buying", "group.gpu-a10g", "buying.cpu"])
