@@ -359,7 +359,7 @@ class Ec2:
                 fewest = min((self._types[one].vcpus for one in entry.types if one in self._types), default=0)
                 code = one_quota(entry.types, spot=entry.capacity_type == "spot")
                 is_reserved = bool(tag_of(raw, words.TAG_RESERVATION))  # it draws on a quota from when it is made
-                ours[code] += 0 if is_reserved else fewest * max(raw["DesiredCapacity"], living(raw))
+                ours[code] += 0 if is_reserved else fewest * _wanted(raw)
         with one_failure_alone(self._warn_once, "what its quotas leave, so that EC2 may refuse what they do not"):
             self._quotas.read(ours.keys() - {""}, self._learn_types)
         for code, vcpus in ours.items():
@@ -372,7 +372,7 @@ class Ec2:
             if reservation := tag_of(raw, words.TAG_RESERVATION):
                 (kind, *_) = types_of(raw, self._entry(raw))
                 vcpus_of[reservation] = self._types[kind].vcpus if kind in self._types else 0
-                ours[reservation] += vcpus_of[reservation] * max(raw["DesiredCapacity"], living(raw))
+                ours[reservation] += vcpus_of[reservation] * _wanted(raw)
                 blocks |= {reservation} if capacity_type_of(raw, self._entry(raw)) == "capacity-block" else set()
         self._reservations.read(vcpus_of, blocks=blocks)
         for one, vcpus in ours.items():
@@ -435,6 +435,11 @@ class Ec2:
 
 def _instances_of(raws: Iterable[AutoScalingGroupTypeDef]) -> set[str]:
     return {one["InstanceId"] for raw in raws for one in raw.get("Instances", [])}
+
+
+def _wanted(raw: AutoScalingGroupTypeDef) -> int:
+    """Nodes that it has or is to get, for what draws on a quota or a reservation."""
+    return max(raw["DesiredCapacity"], living(raw))
 
 
 def _nodes(count: int) -> str:
