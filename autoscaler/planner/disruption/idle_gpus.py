@@ -52,7 +52,8 @@ def idle_gpus(cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory) ->
     held = {pod.key: pod for node in looked_at for pod in fleet.residents.get(node, ()) if _holds_gpus(pod)}
     since = dict(_idle(held, cluster, memory, rules))
     silent = {key: one for key, one in memory.unused.items() if key not in known and now < one.seen + _FORGOTTEN}
-    by_gang = _by_gang(fleet, {gang_key(gang) for key in since if (gang := held[key].gang) is not None})
+    gangs = {gang_key(gang) for key in since if rules.gangs and (gang := held[key].gang) is not None}
+    by_gang = _by_gang(fleet, gangs)
     told, due, ends = {}, [], dict[str, datetime]()
     for key, one in sorted(since.items()):
         tell = one.since + rules.told_after
