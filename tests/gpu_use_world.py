@@ -53,7 +53,7 @@ class Uses:
     def tell(self, keys: Collection[str], pods: Mapping[str, Pod], now: datetime) -> None:
         """What a plan says."""
         for key in keys:
-            assert pods[key].uid in self.since, f"{key} is told of, and uses its GPUs"
+            assert pods[key].uid in self.since, f"{key} is in idle_gpus, and uses its GPUs"
             self.told.setdefault(pods[key].uid, now)
 
     def may_free(self, step: FreeGpus, pods: Mapping[str, Pod], rules: IdleGpus, now: datetime) -> None:
@@ -69,10 +69,10 @@ class Uses:
             assert rules.gangs or not pod.gang, f"{step}: {pod.key} is of a gang"
             if pod.requests[GPU]:
                 told, since = self.told.get(pod.uid), self.since.get(pod.uid)
-                assert told is not None, f"{step}: nobody was told of {pod.key}"
+                assert told is not None, f"{step}: {pod.key} was in no plan's idle_gpus"
                 assert since is not None, f"{step}: {pod.key} uses its GPUs"
-                assert since + rules.told_after <= told, f"{step}: {pod.key} was told of at once"
-                assert told + rules.freed_after <= now, f"{step}: {pod.key} was told of a moment ago"
+                assert since + rules.told_after <= told, f"{step}: {pod.key} was in idle_gpus before told_after"
+                assert told + rules.freed_after <= now, f"{step}: {pod.key} was in idle_gpus for less than freed_after"
 
 
 def _holds(pod: Pod) -> bool:
