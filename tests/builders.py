@@ -16,6 +16,7 @@ from autoscaler.model.resources import Resources
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 A_MOMENT_AGO = NOW - timedelta(seconds=5)
+AN_HOUR_AGO = NOW - timedelta(hours=1)
 """Long enough for the scheduler to have tried a pod."""
 GPU_TAINT = Taint(words.GPU)
 TOLERATES_GPU = Toleration(key=words.GPU, operator="Exists")
@@ -32,7 +33,10 @@ TYPES: Mapping[str, tuple[dict[str, str | int], float]] = {
 
 
 def a_pod(name: str = "pod", **given: Any) -> Pod:
-    """A pending pod of one CPU; ``gpus=2``, ``cpu=4``, ``memory="8Gi"`` and ``selector={...}`` are short for more."""
+    """A pending pod of one CPU; ``gpus=2``, ``cpu=4``, ``memory="8Gi"`` and ``selector={...}`` are short for more.
+
+    One with a ``node`` has been there for an hour.
+    """
     requests = {"cpu": given.pop("cpu", 1), "memory": given.pop("memory", "1Gi"), "pods": 1}
     gpus = given.pop("gpus", 0)
     if gpus:
@@ -42,9 +46,8 @@ def a_pod(name: str = "pod", **given: Any) -> Pod:
         given["affinity"] = (selects(**given.pop("selector")),)
     given.setdefault("requests", Resources.parse(requests))
     namespace = given.pop("namespace", "team")
-    return Pod(
-        **{"namespace": namespace, "name": name, "uid": f"uid-{namespace}-{name}", "created": A_MOMENT_AGO} | given
-    )
+    created = AN_HOUR_AGO if given.get("node") else A_MOMENT_AGO
+    return Pod(**{"namespace": namespace, "name": name, "uid": f"uid-{namespace}-{name}", "created": created} | given)
 
 
 def selects(**labels: str) -> Term:

@@ -39,6 +39,8 @@ class Load:
     """``namespace/Kind/name`` of the owners of those that came with the node."""
     ends: datetime | None = None
     """When the last of the residents is expected to end; ``None`` where one of them does not say, or there is none."""
+    last_ungated: datetime | None = None
+    """When the newest of the residents was created that the scheduler, or another, put there by itself."""
 
 
 NO_LOAD: Final = Load(used=MappingProxyType({}))
@@ -232,4 +234,5 @@ def _load(pods: Iterable[Pod]) -> Load:
         residents=tuple(residents),
         daemons=frozenset(daemons),
         ends=max(ends) if ends and len(ends) == len(residents) else None,
+        last_ungated=max((pod.created for pod in residents if not pod.admitted_to), default=None),
     )

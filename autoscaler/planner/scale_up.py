@@ -110,7 +110,11 @@ def scale_up(
             *reservations(gangs, packing.placed, answered.admits, pins),
             *answered.admits,
             *answers_to_requests(cluster, gangs, packing.placed, answered.waiting),
-            *(nominations(gangs, packing.placed, fleet.residents) if cluster.may_nominate else ()),
+            *(
+                nominations(gangs, packing.placed, fleet.residents, contended=served.contended)
+                if cluster.may_nominate
+                else ()
+            ),
             *(() if is_held else planned),
             *openings(cluster, expected, places=fleet.reserved, patience=policy.scale_up.boot_timeout),
         ),
@@ -171,6 +175,8 @@ class _Served:
     """Key of a pod that the scheduler may not have tried yet -> when it will have."""
     rooms_at: tuple[datetime, ...]
     """When pods of steps that have ended no longer hold the room of the next."""
+    contended: bool
+    """Whether room on nodes that are open has to be kept for pods before their gates are lifted."""
 
     @property
     def looks(self) -> tuple[datetime, ...]:
@@ -205,7 +211,8 @@ def _serve(
     packing, waits = queue.serve()
     is_tighter = resizing.depends_on(packing.homes, gangs)
     resized = decide(planned=packing.homes).steps if is_tighter else resizing.steps
-    return _Served(gangs, queue, packing, waits, resizing, resized, tried_at, rooms_at)
+    contended = cluster.may_nominate and is_contended(gangs, pending.index, cluster.seen_at)
+    return _Served(gangs, queue, packing, waits, resizing, resized, tried_at, rooms_at, contended)
 
 
 # --- What is said of each ---------------------------------------------------------------------------------------------
@@ -228,7 +235,6 @@ def _answer(
 ) -> _Answered:
     """Which gangs start, and why the other pods wait. The snapshot is as it was."""
     gangs, packing, snapshot = served.gangs, served.packing, unschedulable.market.snapshot
-    contended = cluster.may_nominate and is_contended(gangs)
     taken = _overstayed(pending, served, snapshot) if cluster.may_nominate else frozenset()
     waiting = [*settled.waiting, *(Waiting(key, why) for key, why in served.resizing.left_out.items())]
     admits: list[Admit] = []
@@ -241,7 +247,7 @@ def _answer(
         elif placed is None:
             refused.append(gang)
         else:
-            admit = start(gang, placed, contended=contended, taken=taken)
+            admit = start(gang, placed, contended=served.contended, taken=taken)
             admits += [admit] if admit else []
             waiting += not_yet(gang, placed, admitted=admit, is_held=is_held)
             waiting += left_alone(gang, placed, cluster.seen_at)

@@ -12,18 +12,26 @@ A node that has joined is nominated for at once: its kubelet takes seconds to be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 from autoscaler.model.actions import Nominate
 from autoscaler.model.cluster import Node, Pod
 from autoscaler.model.labels import GATE
+from autoscaler.model.pod_index import PodIndex
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.handoff.reservations import SPREADS, is_reserved
 from autoscaler.planner.placement.gang_packing import Placed
 
+_MORE_COME: Final = timedelta(minutes=5)
+"""After a pod without our gate others are expected for so long: they are bound before a plan knows of them."""
 
-def is_contended(gangs: Iterable[Gang]) -> bool:
-    """Whether some pod waits that the scheduler may put anywhere."""
-    return any(not pod.gates for gang in gangs for pod in gang.waiting)
+
+def is_contended(gangs: Iterable[Gang], index: PodIndex, at: datetime) -> bool:
+    """Whether some pod waits that the scheduler may put anywhere, or it has just put one somewhere."""
+    if any(not pod.gates for gang in gangs for pod in gang.waiting):
+        return True
+    return any(one.last_ungated is not None and at - one.last_ungated < _MORE_COME for one in index.loads.values())
 
 
 def homes_of(placed: Mapping[str, Placed | None]) -> dict[str, Node | None]:
@@ -52,16 +60,19 @@ def overstayed(
 
 
 def nominations(
-    gangs: Sequence[Gang], placed: Mapping[str, Placed | None], residents: Mapping[str, Sequence[Pod]]
+    gangs: Sequence[Gang],
+    placed: Mapping[str, Placed | None],
+    residents: Mapping[str, Sequence[Pod]],
+    *,
+    contended: bool,
 ) -> list[Nominate]:
     """At most one step, for all pods whose planned node has joined and is not nominated for them yet.
 
     Of pods without our gate those that the scheduler has tried in vain: the others it binds at this moment. Where such
-    pods wait, those behind our gate too: their room would else be taken before the gates are lifted. A nomination that
-    the plan has left is taken back, for it keeps room from others. ``residents``: by node name.
+    pods come (``contended``), those behind our gate too: their room would else be taken before the gates are lifted. A
+    nomination that the plan has left is taken back, for it keeps room from others. ``residents``: by node name.
     """
     homes = homes_of(placed)
-    contended = is_contended(gangs)
     news = []
     for pod in (pod for gang in gangs for pod in gang.waiting):
         node = homes.get(pod.key)

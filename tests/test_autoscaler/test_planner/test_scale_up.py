@@ -354,9 +354,27 @@ def test_a_pod_made_anew_is_placed_beside_its_running_gang() -> None:
     """Alone: the others hold their places already."""
     nodes = [an_on_prem_node("dgx-1"), an_on_prem_node("dgx-2")]
     first, second = a_gang(pods=2, gpus=8)
-    running = replace(first, node="dgx-1", phase="Running", gates=())
+    running = replace(first, node="dgx-1", phase="Running", gates=(), admitted_to="dgx-1")
     (step,) = steps(decide(a_cluster(pods=[running, second], nodes=nodes)), Admit)
     assert step.placements == (("team/mnist-worker-1", "dgx-2"),)
+
+
+def test_where_pods_without_our_gate_have_just_come_room_is_kept_for_a_gang_before_it_starts() -> None:
+    """The scheduler may bind more of them before the gang's pods, which can go nowhere else then."""
+    gang, nodes = a_gang(pods=2, gpus=4), [an_on_prem_node("dgx-1"), an_on_prem_node("dgx-2")]
+    service = a_pod("service", gpus=4, node="dgx-2", phase="Running", created=NOW)
+    first = decide(a_cluster(pods=[service, *gang], nodes=nodes))
+    assert steps(first, Admit) == []
+    (nominate,) = steps(first, Nominate)
+    homes = dict(nominate.placements)
+    assert homes.keys() == {pod.key for pod in gang}
+    kept = [replace(pod, nominated=homes[pod.key]) for pod in gang]
+    then = decide(a_cluster(pods=[service, *kept], nodes=nodes))
+    assert [dict(step.placements) for step in steps(then, Admit)] == [homes]
+    earlier = replace(service, created=NOW - timedelta(minutes=5))
+    assert [dict(step.placements) for step in steps(decide(a_cluster(pods=[earlier, *gang], nodes=nodes)), Admit)] == [
+        homes
+    ]
 
 
 # --- Refusals and the lost --------------------------------------------------------------------------------------------

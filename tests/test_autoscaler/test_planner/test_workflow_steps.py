@@ -18,7 +18,7 @@ EARLY = (EarlyStep("team", "flow-train", ("flow-prepare",), UNTIL),)
 
 def a_look(*, early: tuple[EarlyStep, ...] = EARLY, free: int = 0) -> Cluster:
     """A machine of 8 GPUs, most of them held by a pod that has ended, and a gang of two that needs 8."""
-    ended = replace(a_pod("before", gpus=8 - free), node="dgx-01", phase="Running", completed=True)
+    ended = a_pod("before", gpus=8 - free, node="dgx-01", phase="Running", completed=True)
     gang = a_gang("flow", gpus=4, owner="Job/flow-train")
     return a_cluster(pods=[ended, *gang], nodes=[an_on_prem_node()], groups=[a_group()], early_steps=early)
 

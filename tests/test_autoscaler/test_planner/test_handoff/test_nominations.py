@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from autoscaler.model.cluster import Node, Pod
 from autoscaler.model.constraints import Taint
 from autoscaler.model.labels import GATE, RESERVED
+from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.demand.gangs import gangs_of
 from autoscaler.planner.handoff.nominations import homes_of, is_contended, nominations, overstayed
 from autoscaler.planner.placement.gang_packing import Placed
 from autoscaler.planner.supply.candidate_nodes import Place
-from tests.builders import a_group, a_pod, an_on_prem_node, nodes_of
+from tests.builders import NOW, a_group, a_pod, an_on_prem_node, nodes_of
 
 TRIED: dict[str, Any] = {"unschedulable_because": "0/1 nodes are available"}
 GATED: dict[str, Any] = {"gates": (GATE,)}
@@ -27,14 +29,19 @@ def at(name: str, **given: Any) -> Place:
     return Place(name, node.labels, node.taints, dict(node.allocatable), 0, node=node)
 
 
-def told(*pods: Pod, homes: Mapping[str, Place] | None = None, residents: Sequence[Pod] = ()) -> list[tuple[str, str]]:
+def told(
+    *pods: Pod,
+    homes: Mapping[str, Place] | None = None,
+    residents: Sequence[Pod] = (),
+    contended: bool = False,
+) -> list[tuple[str, str]]:
     """(pod, node, empty where it is taken back) of the step, where there is one; all pods are on ``n1`` if not said."""
     where = {pod.name: at("n1") for pod in pods} if homes is None else homes
     placed = {name: Placed(((f"team/{name}", place),)) for name, place in where.items()}
     there: dict[str, list[Pod]] = {}
     for pod in residents:
         there.setdefault(pod.node or "", []).append(pod)
-    steps = nominations(gangs_of(pods), {**placed, "refused": None}, there)
+    steps = nominations(gangs_of(pods), {**placed, "refused": None}, there, contended=contended)
     assert len(steps) <= 1
     return [(key.removeprefix("team/"), node) for step in steps for key, node in step.placements]
 
@@ -59,11 +66,11 @@ def test_a_pod_that_the_scheduler_has_tried_in_vain_is_nominated_for_its_node(
     assert told(pod) == nominated
 
 
-def test_where_pods_without_our_gate_wait_those_behind_it_are_nominated_too() -> None:
+def test_where_pods_without_our_gate_come_those_behind_it_are_nominated_too() -> None:
     """Their room would be taken before their gates are lifted; nodes in order, then pods."""
     gated, free, tried = a_pod("c", **GATED), a_pod("b"), a_pod("a", **TRIED)
     homes = {"c": at("n1"), "b": at("n1"), "a": at("n2")}
-    assert told(gated, free, tried, homes=homes) == [("c", "n1"), ("a", "n2")]
+    assert told(gated, free, tried, homes=homes, contended=True) == [("c", "n1"), ("a", "n2")]
     assert told(gated, a_pod("d", **GATED)) == []
 
 
@@ -86,12 +93,24 @@ def test_a_nomination_for_which_pods_are_going_is_left_alone() -> None:
     assert told(pod, residents=[replace(goes, node="n1")]) == [("p", "n1")]
 
 
-def test_where_some_pod_may_go_anywhere_places_are_contended() -> None:
-    """Gates of others keep it back as well."""
-    assert not is_contended(gangs_of([a_pod("p", **GATED)]))
-    assert not is_contended(gangs_of([a_pod("p", gates=("other",))]))
-    assert is_contended(gangs_of([a_pod("p", **GATED), a_pod("q")]))
-    assert not is_contended(())
+def test_where_pods_come_that_the_scheduler_may_put_anywhere_places_are_contended() -> None:
+    """One that waits, or that has been put somewhere a short time ago. Gates of others keep it back as well."""
+    gated = gangs_of([a_pod("p", **GATED)])
+
+    def with_one(**given: Any) -> bool:
+        return is_contended(gated, pod_index_of([a_pod("there", **{"node": "n1", "created": NOW} | given)]), NOW)
+
+    empty = pod_index_of(())
+    assert not is_contended(gated, empty, NOW)
+    assert not is_contended(gangs_of([a_pod("p", gates=("other",))]), empty, NOW)
+    assert is_contended(gangs_of([a_pod("p", **GATED), a_pod("q")]), empty, NOW)
+    assert not is_contended((), empty, NOW)
+    assert with_one()
+    assert with_one(created=NOW - timedelta(minutes=4))
+    assert not with_one(created=NOW - timedelta(minutes=5))
+    assert not with_one(admitted_to="n1")
+    assert not with_one(is_daemon=True)
+    assert not with_one(phase="Succeeded")
 
 
 def test_nodes_on_which_a_nomination_that_the_plan_has_left_keeps_room() -> None:
