@@ -19,6 +19,7 @@ from autoscaler.solver.rounding import Lot
 from autoscaler.solver.solution import Answer, Nodes, joined, taken, together
 
 _USED = 1e-6
+_BLOCK = 64
 
 Vector = tuple[int, ...]
 """cpu (milli), memory, GPUs, pods, and anything else that a node has only so much of: the same for all shapes."""
@@ -238,20 +239,25 @@ def _undominated(kinds: Sequence[Kind], rooms: Floats, uses: Floats, holds: Mask
     useful = np.array([kind.available != 0 for kind in kinds], dtype=bool) & holds.any(axis=0)
     room_of = (-rooms).tolist()
     order = sorted(np.nonzero(useful)[0].tolist(), key=lambda one: (kinds[one].usd, room_of[one], one))
-    endless = [place for place, one in enumerate(order) if kinds[one].available is None]
-    others = [order[place] for place in endless]
-    better = np.array(endless, dtype=np.int64)[None, :] < np.arange(len(order))[:, None]
-    """[kind, other]: comes before it, has no less of anything, takes no more of what is shared, holds all it does.
-
-    What is better than one that is better is better itself: those that are left out need not be known.
-    """
-    for column in rooms.T:
-        better &= column[None, others] >= column[order, None]
-    for row in uses:
-        better &= row[None, others] <= row[order, None]
     alike, patterns = by_pattern(holds)
     lets_in = np.array([(patterns >= one).all(axis=1) for one in patterns], dtype=bool)
     """[pattern, other]: kinds of the other hold whatever those of the first do."""
-    if not lets_in.all():
-        better &= lets_in[alike[order][:, None], alike[others][None, :]]
-    return [order[place] for place in np.nonzero(~np.any(better, axis=1))[0].tolist()]
+    turn = np.zeros(len(kinds), dtype=np.int64)
+    turn[order] = np.arange(len(order))
+    kept: list[int] = []
+    for start in range(0, len(order), _BLOCK):
+        block = order[start : start + _BLOCK]
+        others = [one for one in (*kept, *block) if kinds[one].available is None]
+        better = turn[others][None, :] < turn[block][:, None]
+        """[kind, other]: comes before it, has no less of anything, takes no more of what is shared, holds all it does.
+
+        What is better than one that is better is better itself: those that are left out need not be known.
+        """
+        for column in rooms.T:
+            better &= column[None, others] >= column[block, None]
+        for row in uses:
+            better &= row[None, others] <= row[block, None]
+        if not lets_in.all():
+            better &= lets_in[alike[block][:, None], alike[others][None, :]]
+        kept += [block[place] for place in np.nonzero(~np.any(better, axis=1))[0].tolist()]
+    return kept

@@ -25,7 +25,7 @@ _OF_THE_LOOK: Final[dict[str, Any]] = {
     "nodes": NodeIndex({}, {}, frozenset(), (), (), frozenset()),
     "group_of": {},
     "residents": {},
-    "alive": {},
+    "sizes": {},
     "stirring": {},
     "order": FillOrder(),
     "samples": {},

@@ -71,8 +71,8 @@ class Fleet:
     """Group name -> a new node to ask questions of, as far as one was made at this look or before it."""
     residents: Mapping[str, Sequence[Pod]]
     """Node name -> pods there that are not daemons and not finished."""
-    alive: Mapping[str, int]
-    """Group name -> its instances that are not being ended."""
+    sizes: Mapping[str, int]
+    """Group name -> as in :meth:`size_of`; groups that have none, and will have none, are left out."""
     stirring: Mapping[str, tuple[Instance, ...]]
     """Group name -> its instances that no node stands for, or that do not just serve, in order of their ids."""
     leaving: frozenset[str]
@@ -113,8 +113,7 @@ class Fleet:
         A launch that Auto Scaling tries at this moment may succeed though its order is cancelled, and what goes below
         the minimum has a successor.
         """
-        live, wanted = self.alive.get(group.name, 0) + group.launching, group.desired - self.refused.get(group.name, 0)
-        return max(max(live, wanted) - self._lost(group), group.minimum)
+        return self.sizes.get(group.name, 0)
 
     def spare_of(self, group: Group) -> int:
         """Nodes that it has, or may get, above its minimum."""
@@ -122,7 +121,7 @@ class Fleet:
 
     def desired_of(self, group: Group) -> int:
         """The group's desired capacity when this plan's cancellations and removals are done."""
-        return max(group.desired - self.refused.get(group.name, 0) - self._lost(group), group.minimum)
+        return max(group.desired - self.refused.get(group.name, 0) - _lost(self.lost, group), group.minimum)
 
     def bought_by(self, steps: Iterable[Step], groups: Iterable[Group]) -> Counter[str]:
         """Group name -> nodes that the steps add to its size."""
@@ -132,10 +131,7 @@ class Fleet:
     def ending_of(self, group: Group) -> int:
         """Nodes that are not counted in its size and are billed still: being ended, or to be ended by this plan."""
         stirring = self.stirring.get(group.name, ())
-        return sum(one.state == "terminating" and not one.is_down for one in stirring) + self._lost(group)
-
-    def _lost(self, group: Group) -> int:
-        return sum(1 for owner, _ in self.lost if owner.name == group.name) if self.lost else 0
+        return sum(one.state == "terminating" and not one.is_down for one in stirring) + _lost(self.lost, group)
 
     def failed_of(self, group: Group) -> datetime:
         """When nodes of the group were last refused or did not join, while that is remembered; else ``NEVER``."""
@@ -195,7 +191,7 @@ def survey(
         rooms=cache.rooms(groups, make=partial(room_for_pods, cluster=cluster)),
         samples=cache.samples,
         residents={name: load.residents for name, load in loads.items()},
-        alive=members.alive,
+        sizes=_sizes(groups, members.alive, refused, lost),
         stirring=members.stirring,
         leaving=leaving,
         unlisted=frozenset(members.strays),
@@ -206,6 +202,25 @@ def survey(
         faults=faults,
         order=cache.order,
     )
+
+
+def _sizes(
+    groups: Iterable[Group],
+    alive: Mapping[str, int],
+    refused: Mapping[str, int],
+    lost: Sequence[tuple[Group, Instance]],
+) -> dict[str, int]:
+    """Of groups that have, or may get, nodes. ``alive``: group name -> its instances that are not being ended."""
+    found = {}
+    for group in groups:
+        live, wanted = alive.get(group.name, 0) + group.launching, group.desired - refused.get(group.name, 0)
+        if live or wanted or group.minimum:
+            found[group.name] = max(max(live, wanted) - _lost(lost, group), group.minimum)
+    return found
+
+
+def _lost(lost: Sequence[tuple[Group, Instance]], group: Group) -> int:
+    return sum(1 for owner, _ in lost if owner.name == group.name) if lost else 0
 
 
 def _unusable(
