@@ -96,7 +96,7 @@ class Executor:
             case Evict():
                 self._evict(step)
             case FreeGpus(pods=pods):
-                self._evict_all(pod for pod in map(self._store.pod, pods) if pod is not None)
+                self._evict_whole(pod for pod in map(self._store.pod, pods) if pod is not None)
             case Remove():
                 self._remove(step)
             case DeleteNode():
@@ -287,9 +287,17 @@ class Executor:
         found = (self._store.pod(key) for key in step.pods)
         self._evict_all(pod for pod in found if pod is not None and pod.node == step.node)
 
-    def _evict_all(self, found: Iterable[Pod]) -> None:
+    def _evict_whole(self, found: Iterable[Pod]) -> None:
+        """All of a gang, or, where a budget forbids to evict one of its pods, none."""
         pods = list(found)
-        failures = [f"{key}: {came}" for key, came in self._kube.evict(pods).items() if came is not None]
+        if len(pods) > 1:
+            self._evict_all(pods, dry_run=True)
+        self._evict_all(pods)
+
+    def _evict_all(self, found: Iterable[Pod], *, dry_run: bool = False) -> None:
+        pods = list(found)
+        came_of = self._kube.evict(pods, dry_run=dry_run)
+        failures = [f"{key}: {came}" for key, came in came_of.items() if came is not None]
         if failures:
             raise kube.Refused(_CONFLICT, f"{len(failures)} of {len(pods)} pods were not evicted ({failures[0]})")
 

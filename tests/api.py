@@ -75,15 +75,17 @@ class Api:
 
     def send(self, method: str, path: str, body: object = None, *, content: str = "") -> bytes:
         """One write."""
-        self.touch(f"before {method} {path}")
+        sent = json.loads(msgspec.json.encode(body))
+        is_dry = isinstance(sent, dict) and "dryRun" in sent.get("deleteOptions", {})
+        what = f"{method} {path}{' in a dry run' if is_dry else ''}"
+        self.touch(f"before {what}")
         with self._lock:
-            sent = json.loads(msgspec.json.encode(body))
             kind, key = self._find(path)
             if path.endswith("/eviction"):
                 answer = self._evict(key, sent)
             else:
                 answer = self._delete(kind, key, sent) if method == "DELETE" else self._patch(kind, key, sent, content)
-        self.touch(f"after {method} {path}")
+        self.touch(f"after {what}")
         return json.dumps(answer).encode()
 
     def _shelf(self, kind: str) -> dict[str, Any]:
@@ -122,6 +124,10 @@ class Api:
         pod = self.pods[key]
         if not self.budget(pod):
             raise Refused(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+        if sent["deleteOptions"].get("dryRun") == ["All"]:
+            told = self._told("pods", key)
+            _hold(told, sent["deleteOptions"]["preconditions"])
+            return told
         told = self._delete("pods", key, sent["deleteOptions"])
         self.evicted(pod)
         return told

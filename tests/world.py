@@ -22,6 +22,7 @@ from autoscaler.cloud.autoscaling_groups import Ec2
 from autoscaler.config.policy import Policy
 from autoscaler.executor import Executor
 from autoscaler.kube.cache import Store
+from autoscaler.kube.client import Refused
 from autoscaler.kube.watched_kinds import NODES, PODS
 from autoscaler.kube.writes import Writes
 from autoscaler.loop import Loop
@@ -235,6 +236,9 @@ class World:
 
     def _take(self, step: Step) -> None:
         """Through the real doors; requests are this world's own."""
+        if isinstance(step, FreeGpus):
+            self._free_gpus(step)
+            return
         if not isinstance(step, SetCondition):
             self._executor.take(step)
             return
@@ -243,6 +247,15 @@ class World:
         free = [self._free(name) for name in takes if not self._is_at_fault(name)]
         self.requests.answer(step, self.now, free)
         self._touch(f"after {step.name}")
+
+    def _free_gpus(self, step: FreeGpus) -> None:
+        """All of a gang is evicted or, where a budget forbids one of its pods, none."""
+        there = [key for key in step.pods if key in self.pods]
+        try:
+            self._executor.take(step)
+        except Refused:
+            assert all(key in self.pods for key in there), f"{step}: some were evicted, others are kept by a budget"
+            raise
 
     def _touch(self, what: str) -> None:
         """A fault point: the same for the same look."""

@@ -165,19 +165,23 @@ class Writes:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
         return _POD_DECODER.decode(self._send("PATCH", path, body, content=_MERGE))
 
-    def evict(self, pods: Iterable[Pod]) -> dict[str, Exception | None]:
+    def evict(self, pods: Iterable[Pod], *, dry_run: bool = False) -> dict[str, Exception | None]:
         """Evict each pod, in parallel. Gives what came of it, by key: ``Refused`` 429 where a budget allows it not now.
 
+        ``dry_run``: what would come of it, each pod by itself; nothing is done.
         https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
         """
-        return self._each(8, {pod.key: partial(self._evict, pod) for pod in pods})
+        return self._each(8, {pod.key: partial(self._evict, pod, dry_run=dry_run) for pod in pods})
 
-    def _evict(self, pod: Pod) -> None:
+    def _evict(self, pod: Pod, *, dry_run: bool) -> None:
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        if dry_run:
+            options["dryRun"] = ["All"]
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+            "deleteOptions": options,
         }
         try:
             self._send("POST", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", body)

@@ -141,7 +141,10 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class FreeGpus:
-    """Evict pods that do not use the GPUs that they hold; their node stays open. Otherwise as :class:`Evict`."""
+    """Evict pods that do not use the GPUs that they hold; their node stays open. Otherwise as :class:`Evict`.
+
+    Where a PodDisruptionBudget forbids to evict one of several pods, which are a gang's, none is evicted.
+    """
 
     pods: tuple[str, ...]
     """Pod keys ``namespace/name``."""

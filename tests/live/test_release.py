@@ -252,6 +252,8 @@ def use_the_door(audited: Audited, kube: Kube, node: str) -> None:
     at_last(lambda: door.delete_unbound("default", "hopeless", uid=waiting["metadata"]["uid"]))
     make_pod(audited.kube, gpu_pod("moved", gpus=16))
     raw = msgspec.json.decode(kube.get("/api/v1/namespaces/default/pods/moved"), type=PodJson)
+    assert door.evict([pod_from(raw)], dry_run=True) == {"default/moved": None}
+    assert audited.kube.get("/api/v1/namespaces/default/pods/moved")["metadata"]["uid"] == raw.metadata.uid
     assert door.evict([pod_from(raw)]) == {"default/moved": None}
     for name, partner in (("workers", ""), ("servers", "workers")):
         job = {

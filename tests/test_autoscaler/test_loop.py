@@ -180,10 +180,10 @@ class Fakes:
         self._note("uncordon", name)
         return self.node(name)
 
-    def evict(self, pods: Iterable[Pod]) -> dict[str, Exception | None]:
+    def evict(self, pods: Iterable[Pod], *, dry_run: bool = False) -> dict[str, Exception | None]:
         """The API server's."""
         asked = list(pods)
-        self._note("evict", [pod.key for pod in asked])
+        self._note("evict in a dry run" if dry_run else "evict", [pod.key for pod in asked])
         return {pod.key: self.failures.get(pod.name) for pod in asked}
 
     def delete_node(self, name: str, *, uid: str) -> None:
@@ -1028,6 +1028,24 @@ def test_pods_are_evicted_only_from_a_node_that_is_still_closed() -> None:
     made.fakes.asked.clear()
     turn()
     assert "evict" not in made.did()
+
+
+def test_a_gang_is_evicted_to_free_its_gpus_as_a_whole_or_not_at_all() -> None:
+    """Where a budget forbids to evict one of its pods, none is."""
+    made = bench(FreeGpus(pods=("team/a", "team/b"), because="r"))
+    pods = [a_pod(name, node="n", phase="Running") for name in ("a", "b")]
+    made.fakes.failures["b"] = client.Refused(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+    loop = made.loop()
+    made.store.replace(PODS, {("team", pod.name): (1, pod) for pod in pods})
+    made.knows_aws()
+    loop.once()
+    assert made.fakes.asked == [("evict in a dry run", ["team/a", "team/b"])]
+    assert "1 of 2 pods were not evicted (team/b: " in made.out.getvalue()
+    del made.fakes.failures["b"]
+    loop = made.loop()
+    made.store.replace(PODS, {("team", pod.name): (1, pod) for pod in pods})
+    loop.once()
+    assert made.did() == ["evict in a dry run", "evict in a dry run", "evict"]
 
 
 @pytest.mark.parametrize("joined", [True, False])

@@ -292,6 +292,8 @@ def test_an_eviction_names_the_very_pod_and_one_that_is_gone_is_no_failure(api: 
         "metadata": {"name": "free", "namespace": "team"},
         "deleteOptions": {"preconditions": {"uid": "uid-team-free"}},
     }
+    writes.evict([a_pod("free")], dry_run=True)
+    assert api.asked[-1].body["deleteOptions"] == {"preconditions": {"uid": "uid-team-free"}, "dryRun": ["All"]}
 
 
 @pytest.mark.parametrize(("parallelism", "completions"), [(4, 3), (3, 4), (5, 5)])
