@@ -37,6 +37,8 @@ class Api:
     nodes: dict[str, Node]
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     """As JSON, version and all."""
+    requests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """ProvisioningRequests, as JSON too."""
     touch: Callable[[str], None] = lambda _what: None
     """Called before and after each write, with what it is: a fault point."""
     budget: Callable[[Pod], bool] = lambda _pod: True
@@ -89,12 +91,19 @@ class Api:
         return json.dumps(answer).encode()
 
     def _shelf(self, kind: str) -> dict[str, Any]:
-        return {"pods": self.pods, "nodes": self.nodes, "jobs": self.jobs}[kind]
+        shelves: dict[str, dict[str, Any]] = {
+            "pods": self.pods,
+            "nodes": self.nodes,
+            "jobs": self.jobs,
+            "provisioningrequests": self.requests,
+        }
+        return shelves[kind]
 
     def _find(self, path: str) -> tuple[str, str]:
         parts = (
             path.removeprefix("/api/v1/")
             .removeprefix("/apis/batch/v1/")
+            .removeprefix("/apis/autoscaling.x-k8s.io/v1/")
             .removesuffix("/status")
             .removesuffix("/eviction")
             .split("/")
@@ -105,8 +114,9 @@ class Api:
         return kind, key
 
     def _told(self, kind: str, key: str) -> dict[str, Any]:
-        if kind == "jobs":
-            return self.jobs[key]
+        if kind in ("jobs", "provisioningrequests"):
+            told: dict[str, Any] = self._shelf(kind)[key]
+            return told
         noun, version = self._shelf(kind)[key], self.version(kind, key)
         told = _node(noun, version) if kind == "nodes" else _pod(noun, version)
         assert _read(told, noun) == noun, f"{noun} is not what is told of it: {told}"
@@ -142,8 +152,9 @@ class Api:
             changed = _merged(told, sent, strategic="strategic" in content)
         if kind == "jobs":
             _check_job(changed)
+        if kind in ("jobs", "provisioningrequests"):
             changed["metadata"]["resourceVersion"] = str(int(told["metadata"]["resourceVersion"]) + 1)
-            self.jobs[key] = changed
+            self._shelf(kind)[key] = changed
             return changed
         if isinstance(noun, Pod):
             _check_pod(told, changed)

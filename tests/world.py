@@ -152,6 +152,7 @@ class World:
         self._ordered_before: dict[str, Order] = {}
         self.used = self._used()
         self.requests, self.gpu_uses = Requests(self.chance, self.asks), Uses(self.chance, self.idles)
+        self.api.requests = self.requests.served
         self.begin()
 
     def begin(self) -> None:
@@ -190,8 +191,9 @@ class World:
         self.store.saw_notices(self.notices.values())
         self.store.saw_gpus(self.gpu_uses.measured(self.pods.values(), self.now), None)
         self.store.saw_groups(self._shuffled(self.groups).values(), asked_at=time.monotonic())
-        asked = tuple(self._shuffled(self.requests.there).values())
-        return replace(self.store.cluster(self.now), pauses=self.pauses, provisioning_requests=asked)
+        for kind, served in self.requests.objects():
+            self.store.replace(kind, served)
+        return replace(self.store.cluster(self.now), pauses=self.pauses)
 
     def carry_out(self, plan: Plan) -> bool:
         """Take every step as the loop does, checking that each may be taken; gives whether all were taken in no time.
@@ -235,18 +237,12 @@ class World:
         self.bought += step.by if isinstance(step, Grow) else 0
 
     def _take(self, step: Step) -> None:
-        """Through the real doors; requests are this world's own."""
+        """Through the real doors."""
         if isinstance(step, FreeGpus):
             self._free_gpus(step)
             return
-        if not isinstance(step, SetCondition):
-            self._executor.take(step)
-            return
-        self._touch(f"before {step.name}")
-        takes = (one.name for one in self.nodes.values() if one.ready and not one.cordoned)
-        free = [self._free(name) for name in takes if not self._is_at_fault(name)]
-        self.requests.answer(step, self.now, free)
-        self._touch(f"after {step.name}")
+        self._executor.take(step)
+        assert not isinstance(step, SetCondition) or self.requests.is_as_told(step, self.now), f"{step} is not told so"
 
     def _free_gpus(self, step: FreeGpus) -> None:
         """All of a gang is evicted or, where a budget forbids one of its pods, none."""
@@ -496,6 +492,10 @@ class World:
             case Release(instance=instance, node=name):
                 assert name is None or not self._residents(name), f"{step} ends a running job"
                 assert self.cloud.groups[step.group].instances[instance] == "Terminating:Wait", step
+            case SetCondition():
+                takes = (one.name for one in self.nodes.values() if one.ready and not one.cordoned)
+                free = [self._free(name) for name in takes if not self._is_at_fault(name)]
+                self.requests.may_tell(step, self.now, free)
             case EndJob() | BeginStep() | StopStep() | Recreate() | Resize():
                 raise AssertionError(step)
 
