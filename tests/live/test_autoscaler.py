@@ -266,7 +266,7 @@ def test_throttling_only_delays(hybrid: Hybrid) -> None:
 
 def test_an_instance_that_ec2_does_not_describe_yet_is_not_bought_again(hybrid: Hybrid) -> None:
     """Its group tells of it before EC2 does; its node joins meanwhile, and the next pod is bought a node of its own."""
-    hybrid.aws.put_faults({"kind": "eventual-consistency", "by": "6s"})
+    hybrid.aws.put_faults({"kind": "eventual-consistency", "by": "60s"})
     make_pod(hybrid.plane.kube, gpu_pod("p"))
     with hybrid.run() as brain:
         until(hybrid.aws.asked, told=brain.texts)
