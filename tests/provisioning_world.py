@@ -97,10 +97,10 @@ class Requests:
         }
 
     def _come(self, key: str, now: datetime, many: int) -> Iterator[Pod]:
+        request = self.served[key]["metadata"]["name"]
         for _ in range(many):
-            name = f"{self.served[key]['metadata']['name']}-{self.came[key]}"
+            name = f"{request}-{self.came[key]}"
             self.came[key] += 1
-            request = key.partition("/")[2]
             yield replace(self.templates[key], name=name, uid=f"uid-{name}", created=now, consumes=request)
 
     def may_buy(self, step: Grow) -> None:

@@ -46,6 +46,27 @@ def test_a_kind_is_left_out_where_another_without_an_end_makes_it_needless_and_o
     shapes: list[Shape], kinds: list[Kind]
 ) -> None:
     """The other holds no less of anything, and costs no more; of two that are alike one is kept."""
+    check_kinds_kept(shapes, kinds)
+
+
+def test_kinds_are_left_out_of_many_as_of_few() -> None:
+    """Of more than are compared at a time."""
+    dice = random.Random(3)  # noqa: S311 - the same kinds every time
+    for most in (3, 30):
+        kinds = [
+            Kind(
+                f"k{number}",
+                (dice.randint(1, most), dice.randint(1, most), dice.choice((0, 2)), 5),
+                dice.randint(1, 40) / 4,
+                dice.choice((None, None, 2)),
+            )
+            for number in range(400)
+        ]
+        check_kinds_kept([Shape((1, 1, 0, 1), 3), Shape((2, 1, 2, 1), 1)], kinds)
+
+
+def check_kinds_kept(shapes: Sequence[Shape], kinds: Sequence[Kind]) -> None:
+    """Those that hold some pod, and that no other of those that are kept makes needless."""
     kept = {kind.name: kind for kind in kinds if kind.name in Cutting.of(shapes, kinds, ()).names}
     for kind in kinds:
         better = [
