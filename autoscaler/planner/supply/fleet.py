@@ -121,7 +121,7 @@ class Fleet:
 
     def desired_of(self, group: Group) -> int:
         """The group's desired capacity when this plan's cancellations and removals are done."""
-        return max(group.desired - self.refused.get(group.name, 0) - _lost(self.lost, group), group.minimum)
+        return max(group.desired - self.refused.get(group.name, 0) - self._lost(group), group.minimum)
 
     def bought_by(self, steps: Iterable[Step], groups: Iterable[Group]) -> Counter[str]:
         """Group name -> nodes that the steps add to its size."""
@@ -131,7 +131,10 @@ class Fleet:
     def ending_of(self, group: Group) -> int:
         """Nodes that are not counted in its size and are billed still: being ended, or to be ended by this plan."""
         stirring = self.stirring.get(group.name, ())
-        return sum(one.state == "terminating" and not one.is_down for one in stirring) + _lost(self.lost, group)
+        return sum(one.state == "terminating" and not one.is_down for one in stirring) + self._lost(group)
+
+    def _lost(self, group: Group) -> int:
+        return sum(1 for owner, _ in self.lost if owner.name == group.name) if self.lost else 0
 
     def failed_of(self, group: Group) -> datetime:
         """When nodes of the group were last refused or did not join, while that is remembered; else ``NEVER``."""
@@ -160,7 +163,7 @@ def survey(
     nodes = cache.begin(cluster)
     groups = sorted(cluster.groups, key=lambda group: group.name)
     members = cache.members(nodes, groups)
-    group_of, sizes = _with_strays(members, nodes, groups, cluster.seen_at)
+    group_of, standing = _with_strays(members, nodes, groups, cluster.seen_at)
     hands_off = _hands_off(cluster, groups)
     lost = tuple(_never_joined(cluster, policy, nodes, members, groups, hands_off=hands_off))
     leaving = _leaving(nodes, members)
@@ -171,7 +174,7 @@ def survey(
     unusable = _unusable(cluster, policy, nodes, group_of, leaving=leaving, ghosts=ghosts)
     unusable |= {name: str(notice) for name, notice in noticed.items()} | dict(faults.closed)
     stay = sorted(name for name, why in unusable.items() if why in (_CORDONED, _NOT_READY) or name in faults.closed)
-    joined = sizes - Counter(group_of[name].name for name in leaving if name in group_of)
+    joined = standing - Counter(group_of[name].name for name in leaving if name in group_of)
     gone, is_ending = Counter(group.name for group, _ in lost), EndingNodes(cluster.seen_at, policy)
     make = partial(place_of, cluster=cluster, policy=policy, is_ending=is_ending)
     loads = pod_index_of(cluster.pods).loads
@@ -191,7 +194,7 @@ def survey(
         rooms=cache.rooms(groups, make=partial(room_for_pods, cluster=cluster)),
         samples=cache.samples,
         residents={name: load.residents for name, load in loads.items()},
-        sizes=_sizes(groups, members.alive, refused, lost),
+        sizes=_sizes(groups, refused, members.alive, gone=gone),
         stirring=members.stirring,
         leaving=leaving,
         unlisted=frozenset(members.strays),
@@ -205,22 +208,15 @@ def survey(
 
 
 def _sizes(
-    groups: Iterable[Group],
-    alive: Mapping[str, int],
-    refused: Mapping[str, int],
-    lost: Sequence[tuple[Group, Instance]],
+    groups: Iterable[Group], refused: Mapping[str, int], alive: Mapping[str, int], *, gone: Mapping[str, int]
 ) -> dict[str, int]:
-    """Of groups that have, or may get, nodes. ``alive``: group name -> its instances that are not being ended."""
+    """Of groups that have, or may get, nodes. ``gone``: as in ``_outstanding``."""
     found = {}
     for group in groups:
-        live, wanted = alive.get(group.name, 0) + group.launching, group.desired - refused.get(group.name, 0)
+        live, wanted = alive[group.name] + group.launching, group.desired - refused[group.name]
         if live or wanted or group.minimum:
-            found[group.name] = max(max(live, wanted) - _lost(lost, group), group.minimum)
+            found[group.name] = max(max(live, wanted) - gone[group.name], group.minimum)
     return found
-
-
-def _lost(lost: Sequence[tuple[Group, Instance]], group: Group) -> int:
-    return sum(1 for owner, _ in lost if owner.name == group.name) if lost else 0
 
 
 def _unusable(
