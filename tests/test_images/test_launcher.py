@@ -357,7 +357,8 @@ def test_a_task_that_no_gpu_works_for_ends_and_says_so_beforehand(
     works("97")
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.parent.mkdir()
-    smi.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\nexec cat {use}\n')
+    asked = tmp_path / "asked"  # whole at once: the task asks again and again
+    smi.write_text(f'#!/bin/sh\necho "$*" > {asked}.new && mv {asked}.new {asked}\nexec cat {use}\n')
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", f"{smi.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("TRAIN_DIR", str(work))
@@ -366,8 +367,8 @@ def test_a_task_that_no_gpu_works_for_ends_and_says_so_beforehand(
     (work / "IDLE-HAS-ENDED-other-worker-0.txt").touch()
     idle = json.dumps({"job": "mine", "after": 1.0, "warning": 0.5, "by": "gpus"})
     task = start("import time; print('computes', flush=True); time.sleep(600)", IDLE=idle)
-    until(lambda: notes(work) == ["IDLE-HAS-ENDED-other-worker-0.txt"] and (tmp_path / "asked").exists(), "a look")
-    assert (tmp_path / "asked").read_text().split()[-2:] == ["-i", "1,3"]
+    until(lambda: notes(work) == ["IDLE-HAS-ENDED-other-worker-0.txt"] and asked.exists(), "a look")
+    assert asked.read_text().split()[-2:] == ["-i", "1,3"]
 
     def ends_soon() -> bool:
         return any(name.startswith("IDLE-ENDS-AT-") for name in notes(work))
