@@ -75,9 +75,10 @@ def test_all_end_when_the_one_that_holds_the_leash_is_killed(tmp_path: Path) -> 
         "from stacks.local.process.reaper import leashed\n"
         "subprocess.run(leashed(['/bin/sh', '-c', sys.argv[1]]))"
     )
-    program = f"{STRAY.format(tmp_path / 'stray')} echo $$ >{tmp_path / 'own'}; sleep 60"
+    own = tmp_path / "own"
+    program = f"{STRAY.format(tmp_path / 'stray')} echo $$ >{own}.new; mv {own}.new {own}; sleep 60"
     with subprocess.Popen([sys.executable, "-c", owner, program]) as holder:
-        pids = [wait_for(tmp_path / "stray"), wait_for(tmp_path / "own")]
+        pids = [wait_for(tmp_path / "stray"), wait_for(own)]
         os.kill(holder.pid, signal.SIGKILL)
     for pid in pids:
         wait_until_gone(pid)
