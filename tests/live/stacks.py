@@ -15,6 +15,7 @@ import boto3
 from autoscaler.model import labels as words
 from stacks.local.toolchain.pulumi_engine import EngineSettings
 from stacks.release.deployer_iam import deployer_rights
+from tests.live.forked_python import forked_python
 
 GROUPS = [
     {"name": "gpu", "instance_type": "g5.12xlarge", "zones": ["us-east-1a", "us-east-1b"], "max": 4},
@@ -38,6 +39,7 @@ def settings_for(
         aws_url=aws_url,
         cluster=cluster,
         region="us-east-1",
+        python=forked_python(),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import pytest
 from stacks.local.ground.lifecycle import ENGINE_BINARIES
 from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.local.toolchain.tools import ensure_tools
-from tests.live.stacks import CREDENTIALS, client, everything_in
+from tests.live import stacks
+from tests.live.stacks import client, everything_in
 
 pytestmark = pytest.mark.live
 
@@ -26,19 +27,9 @@ OVERRIDES: dict[str, Any] = {
 
 def settings_for(folder: Path, *, aws_url: str, connectivity: dict[str, Any]) -> EngineSettings:
     """A stack with a connection and no machines."""
-    policy = folder / "policy.yaml"
-    policy.write_text(json.dumps({"cluster": "lab", "groups": GROUPS}), encoding="utf-8")
-    return EngineSettings(
-        directory=folder / "pulumi",
-        tools=dict(ensure_tools(ENGINE_BINARIES, progress=print)),
-        policy=policy,
-        inventory=None,
-        env=CREDENTIALS,
-        aws_url=aws_url,
-        cluster="lab",
-        region="us-east-1",
-        overrides={**OVERRIDES, "spillway:connectivity": connectivity},
-    )
+    tools = dict(ensure_tools(ENGINE_BINARIES, progress=print))
+    made = stacks.settings_for(folder, aws_url=aws_url, tools=tools, cluster="lab", groups=GROUPS)
+    return replace(made, overrides={**OVERRIDES, "spillway:connectivity": connectivity})
 
 
 def state_of(settings: EngineSettings) -> str:

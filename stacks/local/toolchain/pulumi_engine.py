@@ -36,6 +36,7 @@ PROJECT: Final = {"name": "spillway", "runtime": "python", "main": "program/"}
 """As ``Pulumi.yaml`` has it, but for where things lie."""
 _CHANGES_FOUND: Final = 7
 """Exit status with ``--expect-no-changes`` where there are some."""
+_SALT: Final = "encryptionsalt"
 _PACK_RUNTIME: Final = "spillway-local"
 _VIOLATION: Final = re.compile(r"^ +- \[mandatory\] +(\S+) +\(\S+: (.+)\)$")
 _BAD_INPUT: Final = re.compile(r"error: bad input: (.*?)\n(?:\n| *error: )", re.DOTALL)
@@ -80,6 +81,8 @@ class EngineSettings:
     """The folder of the program that is run."""
     guardrails: Mapping[str, Any] | None = None
     """Configuration of the policy pack, which then watches each preview and update, e.g. ``{}``."""
+    python: Path = Path(sys.executable)
+    """Runs the program, our plugins and the policy pack."""
 
 
 def pulumi_up(settings: EngineSettings, *, refresh: bool = False, progress: Progress = _quiet) -> StackOutputs:
@@ -87,8 +90,7 @@ def pulumi_up(settings: EngineSettings, *, refresh: bool = False, progress: Prog
 
     Raises ``BadInput`` for the stack's files and ``Unavailable`` for all else, with the engine's own words.
     """
-    prepare(settings)
-    _run(settings, "stack", "select", "--create", *_on(settings))
+    _make_stack(settings)
     guarded = _guarded(settings)
     _run(settings, "up", *_on(settings), "--yes", "--skip-preview", _refresh(refresh), *guarded, progress=progress)
     return pulumi_outputs(settings)
@@ -101,8 +103,7 @@ def pulumi_outputs(settings: EngineSettings) -> StackOutputs:
 
 def pulumi_preview(settings: EngineSettings, *, refresh: bool = True, progress: Progress = _quiet) -> bool:
     """Whether what stands is what the program says; with ``refresh``, AWS is asked what stands."""
-    prepare(settings)
-    _run(settings, "stack", "select", "--create", *_on(settings))
+    _make_stack(settings)
     arguments = ("preview", *_on(settings), "--expect-no-changes", _refresh(refresh), *_guarded(settings))
     said = _start(settings, *arguments, progress=progress)
     if said.returncode not in (0, _CHANGES_FOUND):
@@ -133,10 +134,8 @@ def prepare(settings: EngineSettings) -> None:
     if not entry.is_symlink():
         entry.symlink_to(settings.programs / "__main__.py")
     _write_yaml(project / "Pulumi.yaml", PROJECT)
-    own = project / f"Pulumi.{settings.stack}.yaml"
-    kept = yaml.safe_load(own.read_text(encoding="utf-8")) if own.exists() else {}  # the engine's salt
-    _write_yaml(own, kept | {"config": _configuration(settings)})
-    python = shlex.quote(sys.executable)
+    _write_yaml(_stack_file(settings), _kept_by_the_engine(settings) | {"config": _configuration(settings)})
+    python = shlex.quote(str(settings.python))
     stand_in = f"{python} -m stacks.local.pulumi_plugins.aws.provider"
     published = os.environ.get(AWS_PLUGIN)
     _script(settings, "pulumi-resource-aws", f'exec {shlex.quote(published) if published else stand_in} "$@"')
@@ -148,6 +147,23 @@ def prepare(settings: EngineSettings) -> None:
     listed = f'case "$*" in "-m pip list -v "*) exec {python} -m stacks.local.toolchain.installed_packages ;; esac'
     for name in ("python", "python3"):
         _script(settings, name, f'{listed}\nexec {python} "$@"')
+
+
+def _make_stack(settings: EngineSettings) -> None:
+    """Where there is none yet: the engine writes the salt of its secrets down when it makes one."""
+    prepare(settings)
+    if _SALT not in _kept_by_the_engine(settings):
+        _run(settings, "stack", "select", "--create", *_on(settings))
+
+
+def _kept_by_the_engine(settings: EngineSettings) -> dict[str, Any]:
+    """What stands in the stack's file beside its configuration."""
+    own = _stack_file(settings)
+    return yaml.safe_load(own.read_text(encoding="utf-8")) if own.exists() else {}
+
+
+def _stack_file(settings: EngineSettings) -> Path:
+    return settings.directory / "project" / f"Pulumi.{settings.stack}.yaml"
 
 
 def _guarded(settings: EngineSettings) -> tuple[str, ...]:

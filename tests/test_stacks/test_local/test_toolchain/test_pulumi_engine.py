@@ -10,9 +10,8 @@ import yaml
 
 from autoscaler.model.errors import BadInput, Unavailable
 from stacks.local.pulumi_plugins.aws.provider import Refused, _connect
-from stacks.local.toolchain.pulumi_engine import AWS_PLUGIN, PROJECT, _failure, prepare
+from stacks.local.toolchain.pulumi_engine import AWS_PLUGIN, PROJECT, EngineSettings, _failure, prepare
 from tests import ROOT
-from tests.live.stacks import settings_for
 
 NOISE = """Updating (local):
  +  pulumi:pulumi:Stack spillway-local creating (0s)
@@ -101,7 +100,16 @@ def test_the_published_plugin_is_run_where_it_is_named(
 ) -> None:
     """In place of its stand-in."""
     monkeypatch.setenv(AWS_PLUGIN, published)
-    settings = settings_for(tmp_path, aws_url="http://127.0.0.1:1", tools={}, cluster="lab", groups=[])
+    settings = EngineSettings(
+        directory=tmp_path,
+        tools={},
+        policy=tmp_path / "policy.yaml",
+        inventory=None,
+        env={},
+        aws_url="http://127.0.0.1:1",
+        cluster="lab",
+        region="us-east-1",
+    )
     prepare(settings)
     script = (settings.directory / "bin" / "pulumi-resource-aws").read_text(encoding="utf-8")
     assert script.splitlines()[1].endswith(runs)

@@ -1,0 +1,155 @@
+"""A stand-in for the interpreter that runs Pulumi's programs and plugins: it has imported their packages, and forks.
+
+They would spend most of their CPU time on imports, at each ``pulumi up`` again. What runs is the program as it is, in a
+process of its own with the caller's arguments, environment, folder and files, and it ends with the caller. This
+project's own modules are not imported beforehand: a program may be of another checkout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import marshal
+import os
+import random
+import runpy
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import boto3
+
+from stacks.local.process.supervisor import die_with_parent
+
+_CALLER: Final = Path(__file__).with_name("call_forked_python.py")
+_IMPORTED: Final = (
+    *("pulumi", "pulumi.runtime", "pulumi.runtime.proto.analyzer_pb2_grpc", "pydantic", "yaml", "kubernetes.client"),
+    *(f"pulumi_aws.{name}" for name in ("autoscaling", "cloudwatch", "ebs", "ec2", "iam", "kms", "lb", "s3", "ssm")),
+    *(f"pulumi_aws.{name}" for name in ("cloudwatch", "sqs", "vpc")),
+    *(f"pulumi_kubernetes.{name}.v1" for name in ("admissionregistration", "apps", "core", "policy", "rbac")),
+)
+_OURS: Final = ("autoscaler", "stacks", "tests")
+"""What this module itself imports."""
+_ASKED_OF_AWS: Final = ("autoscaling", "ec2", "elbv2", "iam", "ssm", "sts")
+"""Services whose description most plugins read; that of EC2 takes half a second."""
+
+
+@cache
+def forked_python() -> Path:
+    """The program to call in place of Python; it works as long as this process lives."""
+    folder = Path(tempfile.mkdtemp(prefix="forked-python-"))
+    server = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(folder / "socket")],
+        stdin=subprocess.PIPE,  # and ends when it is closed, as by this process's end
+        stdout=subprocess.PIPE,
+    )
+    assert server.stdout
+    assert server.stdout.readline(), "it did not start"
+    program = folder / "python"
+    words = (sys.executable, "-I", "-S", str(_CALLER), str(folder / "socket"))
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    return program
+
+
+def main(address: str) -> None:
+    """Fork for each caller, until standard input ends."""
+    for name in _IMPORTED:
+        getattr(importlib.import_module(name), "__all__", None)  # some load themselves when they are first looked at
+    _read_what_aws_offers()
+    for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
+        del sys.modules[name]
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end leave nothing
+    end_with_me = die_with_parent()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(address)
+        server.listen(64)
+        print("ready", flush=True)
+        while server in select.select([server, sys.stdin], [], [])[0]:
+            caller, _ = server.accept()
+            if os.fork() == 0:
+                server.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                end_with_me()
+                _answer(caller)
+            caller.close()
+    shutil.rmtree(Path(address).parent)
+
+
+def _read_what_aws_offers() -> None:
+    """Into what every client of this process takes it from; who asks AWS, and where, is read when one is made."""
+    boto3.setup_default_session()
+    session: Any = boto3.DEFAULT_SESSION
+    loader = session._session.get_component("data_loader")
+    for service in _ASKED_OF_AWS:
+        loader.load_service_model(service, "service-2")
+    loader.load_data("endpoints")
+
+
+def _answer(caller: socket.socket) -> NoReturn:
+    """In the child: be what the caller was called as."""
+    status = 1
+    try:
+        head, files, _, _ = socket.recv_fds(caller, 4, 3)
+        with caller.makefile("rb") as rest:
+            words, folder, environment = marshal.loads(rest.read(int.from_bytes(head, "little")))  # noqa: S302 - ours
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        threading.Thread(target=_end_with, args=[caller], daemon=True).start()
+        random.seed()
+        status = _run(words, folder)
+    finally:
+        with contextlib.suppress(OSError):
+            caller.send(bytes([status]))
+        os._exit(status)
+
+
+def _end_with(caller: socket.socket) -> None:
+    """It says nothing more; where it is killed the connection ends."""
+    caller.recv(1)
+    os._exit(1)
+
+
+def _run(words: list[str], folder: str) -> int:
+    """The exit status of ``python WORDS`` in that folder."""
+    sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+    try:
+        if words[0] == "-m":
+            sys.argv, sys.path[0] = words[1:], folder
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv, sys.path[0] = words, str(Path(words[0]).parent)
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:  # noqa: BLE001 - as the interpreter does it
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
