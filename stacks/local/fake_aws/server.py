@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import json
 import os
@@ -34,6 +35,9 @@ from urllib.parse import parse_qs
 
 import moto.autoscaling.models
 import moto.autoscaling.urls
+import moto.backends
+import moto.core.responses
+import moto.core.utils
 import moto.ec2.urls
 import moto.iam.models
 import moto.sqs.models
@@ -217,6 +221,9 @@ def installed(world: World) -> Iterator[Scaling]:
         (moto.iam.models, "load_iam_aws_managed_policies", lambda: True),
         # moto would look for the caller's key in five more partitions, and make all those policies for each of them
         (moto.iam.models, "get_account_id_from", lambda _key: ACCOUNT),
+        # and read its own folder and the methods of a class for each request, for half of its time
+        (moto.backends, "list_of_moto_modules", frozenset(moto.backends.list_of_moto_modules()).copy),
+        (moto.core.responses, "method_names_from_class", functools.cache(moto.core.utils.method_names_from_class)),
         *(_MORE.PLACES if _MORE else ()),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in places]
