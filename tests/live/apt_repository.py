@@ -12,7 +12,7 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -57,7 +57,7 @@ class Deb:
 class AptRepository:
     """A folder of packages, one suite ``/``, served at :attr:`address` for the length of a ``with`` block.
 
-    ``passes_on``: what begins with the key is fetched from the address that is its value, as a mirror would have it.
+    ``passes_on``: what is not in the folder and begins with the key is fetched from the address that is its value.
     """
 
     def __init__(
@@ -103,14 +103,19 @@ class AptRepository:
         )
         (self.folder / "InRelease").write_bytes(signer.in_clear(release))
 
-    def for_all(self, signer: Signer, folder: Path) -> dict[str, Any]:
-        """Settings of a machine that has this for its one mirror, with NVIDIA's packages signed by the tests."""
+    def for_all(self, signer: Signer, folder: Path, *, parts: Iterable[str]) -> dict[str, Any]:
+        """Settings of a machine that has this for its one mirror, with NVIDIA's packages signed by the tests.
+
+        So are the ``parts`` of archives that it holds (``archive_part.py``).
+        """
         key = folder / "key.asc"
         key.write_bytes(signer.public)
-        entries = {}
+        entries: dict[str, dict[str, Any]] = {}
         for name in ("nvidia-cuda", "nvidia-container-toolkit"):
             (self.folder / name).symlink_to(".")
             entries[name] = {"key": str(key), "fingerprints": [signer.fingerprint]}
+        for name in parts:
+            entries[name] = {"key": str(key), "fingerprints": [signer.fingerprint], "keyring": ""}
         return {"mirror": self.address, "repositories": entries}
 
     def _build(self, deb: Deb) -> Path:
@@ -166,8 +171,9 @@ class _Mirror(http.server.SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """A file of the folder, or of the archive that stands behind the beginning of its path."""
+        here = Path(self.translate_path(self.path)).is_file()
         for beginning, address in self._passes_on.items():
-            if self.path.startswith(beginning):
+            if self.path.startswith(beginning) and not here:
                 self._pass_on(address + self.path.removeprefix(beginning))
                 return
         super().do_GET()

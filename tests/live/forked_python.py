@@ -135,7 +135,8 @@ def _run(words: list[str], folder: str) -> int:
             sys.argv, sys.path[0] = words[1:], folder
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:
-            sys.argv, sys.path[0] = words, str(Path(words[0]).parent)
+            place = Path(words[0])
+            sys.argv, sys.path[0] = words, str(place if place.is_dir() else place.parent)
             runpy.run_path(words[0], run_name="__main__")
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):

@@ -24,6 +24,7 @@ from stacks.local.toolchain.tools import ensure_tools
 from tests import ROOT
 from tests.live import engine_deaths
 from tests.live.conftest import Plane
+from tests.live.forked_python import forked_python
 from tests.live.sshd import SshMachine, ssh_machine
 
 pytestmark = pytest.mark.live
@@ -77,7 +78,7 @@ class Stack:
             "pulumi-resource-spillway-onprem": f"{ROOT}/stacks/on_prem_provider",
         }.items():
             script = self.folder / "bin" / name
-            script.write_text(f'#!/bin/sh\nexec {sys.executable} {runs} "$@"\n', encoding="utf-8")
+            script.write_text(f'#!/bin/sh\nexec {forked_python()} {runs} "$@"\n', encoding="utf-8")
             script.chmod(0o755)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
