@@ -3,6 +3,7 @@
 It is run without ``site`` and imports next to nothing: it is done in some ten milliseconds.
 """
 
+import _signal
 import _socket
 import marshal
 import os
@@ -14,6 +15,8 @@ if not words or (words[0].startswith("-") and words[0] != "-m"):
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - it is what was called
 server = _socket.socket(_socket.AF_UNIX)
 server.connect(address)
+for number in (_signal.SIGINT, _signal.SIGTERM):  # what runs is to deal with them
+    _signal.signal(number, lambda number, _frame: server.send(bytes([number])))
 told = marshal.dumps((words, os.getcwd(), dict(os.environ)))  # noqa: PTH109 - pathlib takes as long as all this
 files = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
 server.sendmsg([len(told).to_bytes(4, "little")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])

@@ -2,12 +2,12 @@
 
 They would spend most of their CPU time on imports, at each ``pulumi up`` again. What runs is the program as it is, in a
 process of its own with the caller's arguments, environment, folder and files, and it ends with the caller. This
-project's own modules are not imported beforehand: a program may be of another checkout.
+project's own modules are not imported beforehand: a program may be of another checkout. The demo and the local ground
+call Python itself.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import marshal
@@ -22,7 +22,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import traceback
 from functools import cache
 from pathlib import Path
@@ -36,11 +35,13 @@ _CALLER: Final = Path(__file__).with_name("call_forked_python.py")
 _IMPORTED: Final = (
     *("pulumi", "pulumi.runtime", "pulumi.runtime.proto.analyzer_pb2_grpc", "pydantic", "yaml", "kubernetes.client"),
     *(f"pulumi_aws.{name}" for name in ("autoscaling", "cloudwatch", "ebs", "ec2", "iam", "kms", "lb", "s3", "ssm")),
-    *(f"pulumi_aws.{name}" for name in ("cloudwatch", "sqs", "vpc")),
+    *(f"pulumi_aws.{name}" for name in ("sqs", "vpc")),
     *(f"pulumi_kubernetes.{name}.v1" for name in ("admissionregistration", "apps", "core", "policy", "rbac")),
 )
 _OURS: Final = ("autoscaler", "stacks", "tests")
 """What this module itself imports."""
+_SERVERS: Final[list[subprocess.Popen[bytes]]] = []
+"""Of this process: one at most."""
 _ASKED_OF_AWS: Final = ("autoscaling", "ec2", "elbv2", "iam", "ssm", "sts")
 """Services whose description most plugins read; that of EC2 takes half a second."""
 
@@ -54,6 +55,7 @@ def forked_python() -> Path:
         stdin=subprocess.PIPE,  # and ends when it is closed, as by this process's end
         stdout=subprocess.PIPE,
     )
+    _SERVERS.append(server)
     assert server.stdout
     assert server.stdout.readline(), "it did not start"
     program = folder / "python"
@@ -100,8 +102,7 @@ def _read_what_aws_offers() -> None:
 
 
 def _answer(caller: socket.socket) -> NoReturn:
-    """In the child: be what the caller was called as."""
-    status = 1
+    """In a child: have another be what the caller was called as, and tell how it ended. Never comes back."""
     try:
         head, files, _, _ = socket.recv_fds(caller, 4, 3)
         with caller.makefile("rb") as rest:
@@ -112,19 +113,30 @@ def _answer(caller: socket.socket) -> NoReturn:
         for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)
-        threading.Thread(target=_end_with, args=[caller], daemon=True).start()
-        random.seed()
-        status = _run(words, folder)
+        end_with_me = die_with_parent()
+        program = os.fork()
+        if program == 0:
+            caller.close()
+            end_with_me()
+            random.seed()
+            os._exit(_run(words, folder))
+        caller.send(bytes([_end_of(program, caller)]))
+    except BaseException:  # noqa: BLE001 - it would go on as a server
+        traceback.print_exc()
     finally:
-        with contextlib.suppress(OSError):
-            caller.send(bytes([status]))
-        os._exit(status)
+        os._exit(1)
 
 
-def _end_with(caller: socket.socket) -> None:
-    """It says nothing more; where it is killed the connection ends."""
-    caller.recv(1)
-    os._exit(1)
+def _end_of(program: int, caller: socket.socket) -> int:
+    """The status, as a shell gives it, with which it ended; it gets the caller's signals, and ends with the caller."""
+    over = os.pidfd_open(program)
+    while over not in select.select([over, caller], [], [])[0]:
+        told = caller.recv(1)
+        os.kill(program, told[0] if told else signal.SIGKILL)
+        if not told:
+            break
+    status = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+    return status if status >= 0 else 128 - status
 
 
 def _run(words: list[str], folder: str) -> int:

@@ -36,7 +36,6 @@ PROJECT: Final = {"name": "spillway", "runtime": "python", "main": "program/"}
 """As ``Pulumi.yaml`` has it, but for where things lie."""
 _CHANGES_FOUND: Final = 7
 """Exit status with ``--expect-no-changes`` where there are some."""
-_SALT: Final = "encryptionsalt"
 _PACK_RUNTIME: Final = "spillway-local"
 _VIOLATION: Final = re.compile(r"^ +- \[mandatory\] +(\S+) +\(\S+: (.+)\)$")
 _BAD_INPUT: Final = re.compile(r"error: bad input: (.*?)\n(?:\n| *error: )", re.DOTALL)
@@ -134,7 +133,9 @@ def prepare(settings: EngineSettings) -> None:
     if not entry.is_symlink():
         entry.symlink_to(settings.programs / "__main__.py")
     _write_yaml(project / "Pulumi.yaml", PROJECT)
-    _write_yaml(_stack_file(settings), _kept_by_the_engine(settings) | {"config": _configuration(settings)})
+    own = project / f"Pulumi.{settings.stack}.yaml"
+    kept = yaml.safe_load(own.read_text(encoding="utf-8")) if own.exists() else {}  # the engine's salt
+    _write_yaml(own, kept | {"config": _configuration(settings)})
     python = shlex.quote(str(settings.python))
     stand_in = f"{python} -m stacks.local.pulumi_plugins.aws.provider"
     published = os.environ.get(AWS_PLUGIN)
@@ -150,20 +151,10 @@ def prepare(settings: EngineSettings) -> None:
 
 
 def _make_stack(settings: EngineSettings) -> None:
-    """Where there is none yet: the engine writes the salt of its secrets down when it makes one."""
+    """Where the engine keeps none of that name yet."""
     prepare(settings)
-    if _SALT not in _kept_by_the_engine(settings):
+    if not any((settings.directory / "state").rglob(f"stacks/**/{settings.stack}.json")):
         _run(settings, "stack", "select", "--create", *_on(settings))
-
-
-def _kept_by_the_engine(settings: EngineSettings) -> dict[str, Any]:
-    """What stands in the stack's file beside its configuration."""
-    own = _stack_file(settings)
-    return yaml.safe_load(own.read_text(encoding="utf-8")) if own.exists() else {}
-
-
-def _stack_file(settings: EngineSettings) -> Path:
-    return settings.directory / "project" / f"Pulumi.{settings.stack}.yaml"
 
 
 def _guarded(settings: EngineSettings) -> tuple[str, ...]:
