@@ -288,11 +288,22 @@ class Executor:
         self._evict_all(pod for pod in found if pod is not None and pod.node == step.node)
 
     def _evict_whole(self, found: Iterable[Pod]) -> None:
-        """All of a gang, or, where a budget forbids to evict one of its pods, none."""
+        """All of a gang, or, where budgets do not let all of its pods go, none."""
         pods = list(found)
         if len(pods) > 1:
             self._evict_all(pods, dry_run=True)
+            self._may_all_go(pods)
         self._evict_all(pods)
+
+    def _may_all_go(self, pods: Collection[Pod]) -> None:
+        """Raises ``Refused`` where a budget lets some go and not all: in a dry run each is asked about by itself."""
+        for namespace in sorted({pod.namespace for pod in pods}):
+            for budget in self._kube.budgets(namespace):
+                of_it = [pod for pod in pods if pod.namespace == namespace and budget.is_of(pod.labels)]
+                allowed = budget.status.disruptions_allowed
+                if len(of_it) > allowed:
+                    name = f"PodDisruptionBudget {namespace}/{budget.metadata.name}"
+                    raise kube.Refused(_CONFLICT, f"{name} lets {allowed} of {len(of_it)} pods go")
 
     def _evict_all(self, found: Iterable[Pod], *, dry_run: bool = False) -> None:
         pods = list(found)

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from autoscaler.kube.client import Expired, Kube, Refused
-from autoscaler.kube.schema.core import JobJson, Meta, NodeJson, PodJson
+from autoscaler.kube.schema.core import BudgetJson, JobJson, Meta, NodeJson, PodJson
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Pod
 from autoscaler.model.errors import Unavailable
@@ -33,6 +33,7 @@ _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _NODE_DECODER: Final = msgspec.json.Decoder(NodeJson)
 _POD_DECODER: Final = msgspec.json.Decoder(PodJson)
 _JOB_DECODER: Final = msgspec.json.Decoder(JobJson)
+_BUDGET_DECODER: Final = msgspec.json.Decoder(BudgetJson)
 
 
 class Writes:
@@ -66,6 +67,11 @@ class Writes:
         """The pods bound to the node, as it is now."""
         pages = self._kube.pages("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
         return tuple(_POD_DECODER.decode(raw) for raws, _ in pages for raw in raws)
+
+    def budgets(self, namespace: str) -> tuple[BudgetJson, ...]:
+        """The PodDisruptionBudgets of the namespace, as they are now."""
+        pages = self._kube.pages(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
+        return tuple(_BUDGET_DECODER.decode(raw) for raws, _ in pages for raw in raws)
 
     def cordon(self, name: str, *, at: datetime) -> NodeJson:
         """Close the node to new pods, marked as ours. Raises ``Refused`` where it is closed by something else."""

@@ -143,7 +143,7 @@ class Evict:
 class FreeGpus:
     """Evict pods that do not use the GPUs that they hold; their node stays open. Otherwise as :class:`Evict`.
 
-    Where a PodDisruptionBudget forbids to evict one of several pods, which are a gang's, none is evicted.
+    Of several pods, which are a gang's, none is evicted where PodDisruptionBudgets do not let all of them go.
     """
 
     pods: tuple[str, ...]

@@ -7,12 +7,11 @@ for each filling, most of which are never written down.
 1. **Relaxation.** Forget that pods are whole: those of a shape are spread over kinds of node in any fractions. This
    small linear program gives a price of every pod (its dual values) that is nearly right, and the first lower bound.
 2. **Columns.** At those prices search fillings that are worth more than their node costs
-(:mod:`autoscaler.solver.pricing.knapsack`),
-   add them to the linear program over the fillings known (:mod:`autoscaler.solver.lp.master`), take new prices from it,
-   again. Prices are kept near the best known ones, or they would jump and most columns would be useless.
+   (:mod:`autoscaler.solver.pricing.knapsack`), add them to the linear program over the fillings known
+   (:mod:`autoscaler.solver.lp.master`), take new prices from it, again. Prices are kept near the best known ones, or
+   they would jump and most columns would be useless.
 3. **Whole nodes** (:mod:`autoscaler.solver.rounding`). Round the master down, solve for the pods left over, and so on;
-then
-   **improve** until the deadline: tear down the nodes that pay least for their price, pack their pods anew.
+   then **improve** until the deadline: tear down the nodes that pay least for their price, pack their pods anew.
 
 **The bound** holds whatever the search missed. Let ``d`` be any non-negative prices of pods and ``u(t)`` a number that
 no filling of kind ``t`` exceeds in value (:func:`autoscaler.solver.lp.column_bounds.Scale` proves it). Every plan that

@@ -253,6 +253,11 @@ def use_the_door(audited: Audited, kube: Kube, node: str) -> None:
     make_pod(audited.kube, gpu_pod("moved", gpus=16))
     raw = msgspec.json.decode(kube.get("/api/v1/namespaces/default/pods/moved"), type=PodJson)
     assert door.evict([pod_from(raw)], dry_run=True) == {"default/moved": None}
+    budget = {"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}}
+    audited.kube.send("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
+    (read,) = door.budgets("default")
+    assert (read.metadata.name, read.is_of({"app": "web"}), read.is_of({"app": "db"})) == ("web", True, False)
+    assert read.status.disruptions_allowed == 0
     assert audited.kube.get("/api/v1/namespaces/default/pods/moved")["metadata"]["uid"] == raw.metadata.uid
     assert door.evict([pod_from(raw)]) == {"default/moved": None}
     for name, partner in (("workers", ""), ("servers", "workers")):

@@ -24,7 +24,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.executor import Executor, NotYet
 from autoscaler.kube import client
 from autoscaler.kube.cache import Store
-from autoscaler.kube.schema.core import JobJson, Meta, NodeJson, PodJson
+from autoscaler.kube.schema.core import BudgetJson, JobJson, Meta, NodeJson, PodJson
 from autoscaler.kube.watched_kinds import KINDS, NODES, PODS
 from autoscaler.kube.writes import Writes
 from autoscaler.loop import LOOK_AGAIN, GroupWatch, Loop, something_is_on_its_way
@@ -82,6 +82,7 @@ class Fakes:
     group: Group = GROUP
     refusals: tuple[Refusal, ...] = ()
     on_node: tuple[PodJson, ...] = ()
+    of_budgets: tuple[BudgetJson, ...] = ()
     closed: bool = True
     ready: bool = True
     ended: bool = True
@@ -185,6 +186,11 @@ class Fakes:
         asked = list(pods)
         self._note("evict in a dry run" if dry_run else "evict", [pod.key for pod in asked])
         return {pod.key: self.failures.get(pod.name) for pod in asked}
+
+    def budgets(self, namespace: str) -> tuple[BudgetJson, ...]:
+        """The API server's."""
+        self._note("budgets", namespace)
+        return self.of_budgets
 
     def delete_node(self, name: str, *, uid: str) -> None:
         """The API server's."""
@@ -1045,7 +1051,36 @@ def test_a_gang_is_evicted_to_free_its_gpus_as_a_whole_or_not_at_all() -> None:
     loop = made.loop()
     made.store.replace(PODS, {("team", pod.name): (1, pod) for pod in pods})
     loop.once()
-    assert made.did() == ["evict in a dry run", "evict in a dry run", "evict"]
+    assert made.did() == ["evict in a dry run", "evict in a dry run", "budgets", "evict"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "allowed", "goes"),
+    [
+        ({"matchLabels": {"job": "a"}}, 1, False),
+        ({"matchLabels": {"job": "a"}}, 2, True),
+        ({"matchExpressions": [{"key": "job", "operator": "Exists"}]}, 0, False),
+        ({"matchLabels": {"job": "b"}}, 0, True),
+        ({"matchLabels": {"task": "0"}}, 1, True),
+        ({}, 1, False),
+        (None, 0, True),
+    ],
+)
+def test_a_budget_that_lets_some_of_a_gang_go_keeps_all_of_it(
+    selector: dict[str, Any] | None, allowed: int, *, goes: bool
+) -> None:
+    """A dry run finds nothing wrong with either; a budget without a selector is of no pod, an empty one of each."""
+    made = bench(FreeGpus(pods=("team/a-0", "team/a-1"), because="r"))
+    pods = [a_pod(f"a-{task}", node="n", phase="Running", labels={"job": "a", "task": str(task)}) for task in (0, 1)]
+    budget = {"metadata": {"name": "kept"}, "spec": {"selector": selector}, "status": {"disruptionsAllowed": allowed}}
+    made.fakes.of_budgets = (msgspec.convert(budget, BudgetJson),)
+    loop = made.loop()
+    made.store.replace(PODS, {("team", pod.name): (1, pod) for pod in pods})
+    made.knows_aws()
+    loop.once()
+    assert made.did() == ["evict in a dry run", "budgets"] + ["evict"] * goes
+    refused = f"PodDisruptionBudget team/kept lets {allowed} of 2 pods go"
+    assert (refused in made.out.getvalue()) is not goes
 
 
 @pytest.mark.parametrize("joined", [True, False])

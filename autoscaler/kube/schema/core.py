@@ -5,12 +5,14 @@ Everything else in the JSON is skipped by the decoder, never built. ``convert.py
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
 from autoscaler.model.constraints import Requirement, Term
+from autoscaler.model.feasibility import term_holds
 
 Quantities = dict[str, str | int | float]
 
@@ -328,3 +330,28 @@ class JobJson(Json, frozen=True):
     metadata: Meta
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
+
+
+class BudgetSpec(Json, frozen=True):
+    """policyv1.PodDisruptionBudgetSpec."""
+
+    selector: LabelSelector | None = None
+    """Without one it is of no pod; an empty one is of each."""
+
+
+class BudgetStatus(Json, frozen=True):
+    """policyv1.PodDisruptionBudgetStatus."""
+
+    disruptions_allowed: int = 0
+
+
+class BudgetJson(Json, frozen=True):
+    """policyv1.PodDisruptionBudget."""
+
+    metadata: Meta
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+    def is_of(self, labels: Mapping[str, str]) -> bool:
+        """Whether it counts a pod of its namespace that has these labels."""
+        return self.spec.selector is not None and term_holds(self.spec.selector.term(), labels)
