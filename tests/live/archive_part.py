@@ -52,6 +52,7 @@ def write_part(
         for suite in one.suites
         for component in one.components
     }
+    assert any(indexes.values()), f"{root} has no index of these suites"
     wanted = _closure({*_names_in(root), *more}, indexes.values())
     for name, one in repositories.items():
         for suite in one.suites:
