@@ -292,10 +292,10 @@ class Executor:
         pods = list(found)
         if len(pods) > 1:
             self._evict_all(pods, dry_run=True)
-            self._may_all_go(pods)
+            self._check_budgets(pods)
         self._evict_all(pods)
 
-    def _may_all_go(self, pods: Collection[Pod]) -> None:
+    def _check_budgets(self, pods: Collection[Pod]) -> None:
         """Raises ``Refused`` where a budget lets some go and not all: in a dry run each is asked about by itself."""
         for namespace in sorted({pod.namespace for pod in pods}):
             for budget in self._kube.budgets(namespace):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
 import functools
 import hashlib
 import http.server
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from tests.live.archive_part import Suites, write_part, write_release
 from tests.test_roles.signing import Signer
 
 
@@ -66,6 +66,7 @@ class AptRepository:
         self.folder = folder
         self._signer = signer
         self._debs: dict[str, str] = {}
+        self._carried: list[str] = []
         handler = functools.partial(_Mirror, passes_on or {}, directory=str(folder))
         self._server = http.server.ThreadingHTTPServer((listen, 0), handler)
         self.address = f"http://{listen}:{self._server.server_port}"
@@ -95,28 +96,26 @@ class AptRepository:
     def sign(self, signer: Signer) -> None:
         """The index, signed by this key."""
         packages = "\n".join(self._debs[name] for name in sorted(self._debs)).encode()
-        (self.folder / "Packages").write_bytes(packages)
-        release = (
-            "Origin: tests\nLabel: tests\nSuite: stable\nCodename: tests\nArchitectures: amd64\n"
-            f"Date: {email.utils.formatdate(usegmt=True).replace('GMT', 'UTC')}\n"
-            f"SHA256:\n {hashlib.sha256(packages).hexdigest()} {len(packages)} Packages\n"
-        )
-        (self.folder / "InRelease").write_bytes(signer.in_clear(release))
+        told = {"Origin": "tests", "Label": "tests", "Suite": "stable", "Codename": "tests"}
+        write_release(self.folder, signer, told, {"Packages": packages})
 
-    def for_all(self, signer: Signer, folder: Path, *, parts: Iterable[str]) -> dict[str, Any]:
+    def carry(self, root: Path, archive: Mapping[str, Suites], *, more: Iterable[str] = ()) -> None:
+        """Have the part of an archive that machines of this root can need, and ``more``: see ``archive_part.py``."""
+        write_part(self.folder, self._signer, root, archive, more=more)
+        self._carried += archive
+
+    def for_all(self, signer: Signer, folder: Path) -> dict[str, Any]:
         """Settings of a machine that has this for its one mirror, with NVIDIA's packages signed by the tests.
 
-        So are the ``parts`` of archives that it holds (``archive_part.py``).
+        So is what it carries of an archive.
         """
         key = folder / "key.asc"
         key.write_bytes(signer.public)
-        entries: dict[str, dict[str, Any]] = {}
-        for name in ("nvidia-cuda", "nvidia-container-toolkit"):
+        nvidia = ("nvidia-cuda", "nvidia-container-toolkit")
+        for name in nvidia:
             (self.folder / name).symlink_to(".")
-            entries[name] = {"key": str(key), "fingerprints": [signer.fingerprint]}
-        for name in parts:
-            entries[name] = {"key": str(key), "fingerprints": [signer.fingerprint], "keyring": ""}
-        return {"mirror": self.address, "repositories": entries}
+        signed = {"keyring": "", "key": str(key), "fingerprints": [signer.fingerprint]}
+        return {"mirror": self.address, "repositories": dict.fromkeys((*nvidia, *self._carried), signed)}
 
     def _build(self, deb: Deb) -> Path:
         target = self.folder / f"{deb.name}_{deb.version.rpartition(':')[2]}_amd64.deb"

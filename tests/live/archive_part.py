@@ -98,16 +98,20 @@ def _closure(names: set[str], indexes: Iterable[Mapping[str, list[str]]]) -> set
 
 
 def _write_suite(place: Path, signer: Signer, suite: str, one: Suites, parts: Mapping[str, str]) -> None:
-    digests = []
-    for component, text in parts.items():
-        index = place / component / "binary-amd64" / "Packages"
-        index.parent.mkdir(parents=True)
-        index.write_text(f"{text}\n" if text else "", encoding="utf-8")
-        data = index.read_bytes()
-        digests.append(f" {hashlib.sha256(data).hexdigest()} {len(data)} {component}/binary-amd64/Packages\n")
-    release = (
-        f"Origin: {one.origin}\nLabel: {one.label}\nSuite: {suite}\nCodename: {suite}\n"
-        f"Date: {email.utils.formatdate(usegmt=True).replace('GMT', 'UTC')}\n"
-        f"Architectures: amd64\nComponents: {' '.join(one.components)}\nSHA256:\n{''.join(digests)}"
-    )
-    (place / "InRelease").write_bytes(signer.in_clear(release))
+    indexes = {
+        f"{component}/binary-amd64/Packages": (f"{text}\n" if text else "").encode()
+        for component, text in parts.items()
+    }
+    told = {"Origin": one.origin, "Label": one.label, "Suite": suite, "Codename": suite}
+    write_release(place, signer, told | {"Components": " ".join(one.components)}, indexes)
+
+
+def write_release(place: Path, signer: Signer, told: Mapping[str, str], indexes: Mapping[str, bytes]) -> None:
+    """A suite's folder: its indexes by path, and an ``InRelease`` with what it tells of itself and their digests."""
+    for path, data in indexes.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(data)
+    digests = [f" {hashlib.sha256(data).hexdigest()} {len(data)} {path}" for path, data in indexes.items()]
+    date = email.utils.formatdate(usegmt=True).replace("GMT", "UTC")
+    lines = [f"{key}: {value}" for key, value in {**told, "Architectures": "amd64", "Date": date}.items()]
+    (place / "InRelease").write_bytes(signer.in_clear("\n".join([*lines, "SHA256:", *digests]) + "\n"))

@@ -17,7 +17,6 @@ from roles.engine.disruption import Disruption
 from roles.engine.fleet import Fleet, connected
 from roles.settings.machine import MachineSettings, settings
 from tests.live.apt_repository import Deb
-from tests.live.archive_part import BOOKWORM
 from tests.live.debian import cached_root, image_archive, run
 from tests.live.lab import digest_of
 from tests.live.machines import Bench, Host
@@ -78,7 +77,7 @@ def node(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nod
     signer = Signer("Docker, as far as the tests go")
     with mirror(folder, signer, bench) as repository:
         image_archive(folder / "busybox.tar", IMAGE, command=())
-        shared = repository.for_all(signer, folder, parts=BOOKWORM)
+        shared = repository.for_all(signer, folder)
         dockers = {**shared["repositories"]["nvidia-cuda"], "suites": ["/"], "components": []}
         (folder / "docker").symlink_to(".")
         image = {"url": f"{repository.address}/busybox.tar", "sha256": digest_of(folder / "busybox.tar")}

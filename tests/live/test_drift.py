@@ -23,7 +23,7 @@ from roles.node import prepare
 from roles.settings.machine import MachineSettings
 from stacks.local.toolchain.tools import ensure_tools
 from tests.live.apt_repository import AptRepository
-from tests.live.archive_part import BOOKWORM, write_part
+from tests.live.archive_part import BOOKWORM
 from tests.live.debian import cached_root, debian_archive
 from tests.live.drift import FOLDER, Kind, read_kinds, rounds
 from tests.live.machines import Bench, Host
@@ -90,9 +90,10 @@ def node(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nod
 def mirror(folder: Path, signer: Signer, bench: Bench) -> AptRepository:
     """Our packages, and a part of Debian's, which come from its own archive."""
     archive = debian_archive().rstrip("/")
-    write_part(folder, signer, cached_root(), BOOKWORM, more=("docker.io", "etcd-client", "systemd-timesyncd", "tree"))
     behind = {"/debian/": f"{archive}/", "/debian-security/": f"{archive}-security/"}
-    return AptRepository(folder, signer, listen=bench.gateway, passes_on=behind)
+    made = AptRepository(folder, signer, listen=bench.gateway, passes_on=behind)
+    made.carry(cached_root(), BOOKWORM, more=("docker.io", "etcd-client", "systemd-timesyncd", "tree"))
+    return made
 
 
 def settings_of(repository: AptRepository, signer: Signer, folder: Path, *, address: str) -> dict[str, Any]:
@@ -103,7 +104,7 @@ def settings_of(repository: AptRepository, signer: Signer, folder: Path, *, addr
         "gpu_product": "NVIDIA-A100-SXM4-40GB",
         "gpu_count": 2,
         "gpu": {"mig": {"0": ["3g.20gb", "3g.20gb"], "1": []}, "fabric_manager": True},
-        "sources": repository.for_all(signer, folder, parts=BOOKWORM),
+        "sources": repository.for_all(signer, folder),
         "versions": {"containerd": "1.6.20", "runc": "1.1.5"},
         "container_runtime": {"package": "containerd", "cgroup_driver": "cgroupfs", "keep_oom_scores": True},
         "pod_network": {"kind": "bridge", "pods": "10.244.7.0/24"},

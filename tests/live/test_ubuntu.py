@@ -14,7 +14,7 @@ import pytest
 from stacks.local.toolchain.tools import ensure_tools
 from tests.live import ubuntu as ubuntus
 from tests.live.apt_repository import AptRepository
-from tests.live.archive_part import NOBLE, write_part
+from tests.live.archive_part import NOBLE
 from tests.live.drift import FOLDER, read_kinds, rounds
 from tests.live.hybrid import until
 from tests.live.lab import BUSYBOX, Lab, spillway
@@ -73,8 +73,8 @@ def fleet(ground: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fle
     ctk = ensure_tools(["nvidia-ctk"], progress=print)["nvidia-ctk"]
     passes_on = {"/ubuntu/": f"{ubuntu_archive()}/"}
     signer = Signer("the tests")
-    write_part(folder, signer, ubuntu().root, NOBLE)
     with AptRepository(folder, signer, listen=ground.bench.gateway, passes_on=passes_on) as repository:
+        repository.carry(ubuntu().root, NOBLE)
         for version in (DRIVER, NEXT_DRIVER, "580.159.03", NEWEST_DRIVER):
             repository.add(*packages.driver_of_ubuntu(version))
         repository.add(*packages.container_toolkit("1.20.0", ctk=ctk), *packages.kernel())
@@ -82,7 +82,7 @@ def fleet(ground: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fle
             "gpus": {"product": "NVIDIA-A100-SXM4-40GB", "count": 2, "memory": "40Gi"},
             "settings": {
                 "gpu": {"mig": {0: ["3g.20gb", "3g.20gb"], 1: []}, "fabric_manager": True},
-                "sources": repository.for_all(signer, folder, parts=NOBLE),
+                "sources": repository.for_all(signer, folder),
                 "versions": {"containerd": "1.7.12", "runc": "1.1.12"},
                 "users": [{"name": "ada", "keys": [KEY], "sudo": True}],
                 "ssh_passwords": "refused",
