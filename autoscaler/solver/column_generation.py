@@ -36,12 +36,11 @@ _USED = 0.002
 _USED_AT_ALL = 1e-6
 _KINDS_AT_ONCE, _TAKE_EACH = 10, 16
 _TABLES = 6
-_UNTIL, _UNTIL_SHORT, _PLACED_UNTIL, _PROVE_UNTIL = 0.75, 0.5, 0.8, 0.95
-"""Parts of the time after which no more fillings are sought (or where places are at hand: rounding is harder then), or
-to place all pods, and no more exact ceilings. 0.75: on openb under limits cost hangs on fillings more than on how they
-are rounded. 0.5: a plan for some of its machines is proven to be the cheapest after 2 s in place of 35."""
-_NEARLY_FREE = 1e-3
-"""Dollars per hour: what costs less, and of which there are only so many, is at hand."""
+_UNTIL, _PLACED_UNTIL, _PROVE_UNTIL = 0.75, 0.8, 0.95
+"""Parts of the time after which no more fillings are sought, or to place all pods, and no more exact ceilings. 0.75: on
+openb under limits, and on some of its machines, cost hangs on fillings more than on how they are rounded."""
+_NOMINAL = 1e-5
+"""Dollars per hour: a pod of the smallest nodes that EC2 sells is worth more."""
 _ROWS_AT_LEAST = 16
 """Measured with 4 to 24 rows: below that the time of a step hardly depends on how many there are."""
 _FEW_PODS = 400
@@ -144,7 +143,8 @@ class Generation:
         problem = self.problem
         self.count(UNITS.relaxation)
         self.prices, money = self._weights.relax()
-        self._proofs.append((self.prices.copy(), self._weights.ceilings(self.prices), self._weights.charges))
+        prices = _valued(self.prices)
+        self._proofs.append((prices, self._weights.ceilings(prices), self._weights.charges))
         self._reach = np.where(money > _USED * money.sum(), 1.0, 0.99)
         over = np.maximum(0.0, self._proofs[0][1] - self.usd)
         if not problem.leave:  # else a limit is worth what leaving pods out costs, and no filling seems to pay for it
@@ -175,10 +175,8 @@ class Generation:
         best, _, _ = self.look(self.prices, kinds=_KINDS_FIRST)
         height, best = self._proves(self.prices, max(best, 1 - _SLACK))
         steady = Steady.at(self.prices / best, height, at_once=self._grid is not None)
-        at_hand = (np.isfinite(self.problem.available) & (self.problem.usd < _NEARLY_FREE)).any()
-        until = _UNTIL_SHORT if at_hand else _UNTIL
         for turn in range(rounds):
-            if self.watch.spent() > until or not self._goes_on(steady, turn):
+            if self.watch.spent() > _UNTIL or not self._goes_on(steady, turn):
                 break
         self._steady = steady.centre
         self.master.free_prices()
@@ -307,11 +305,13 @@ class Generation:
 
     def prove(self) -> None:
         """A bound from the prices found, where ceilings for whole pods are known, or limits make them differ."""
+        prices = _valued(self.prices if self._grid is None else self._steady)
+        if not prices.any():
+            return
         if self._grid is None:
             if self.master.is_short:
-                self._proofs.append((self.prices, self._weights.ceilings(self.prices), self.master.charges))
+                self._proofs.append((prices, self._weights.ceilings(prices), self.master.charges))
             return
-        prices = np.where(self._steady > EPSILON, self._steady, 0.0)
         usd = self.usd + self.master.charges @ self.problem.uses
         ceilings = self._grid.ceilings(prices)
         most = max(1.0, float((ceilings / usd)[np.isfinite(ceilings)].max(initial=0.0)))
@@ -330,7 +330,7 @@ class Generation:
         The best filling of a node is found by branch and bound for each kind whose ceiling by weights is above its
         price; what the solver has proven counts, so a limit on its steps costs a little of the bound and no more.
         """
-        problem, prices = self.problem, np.where(self.prices > EPSILON, self.prices, 0.0)
+        problem, prices = self.problem, _valued(self.prices)
         if problem.counts.sum() > _FEW_PODS or not prices.any():
             return
         ceilings = np.minimum(
@@ -478,3 +478,12 @@ class Generation:
         self._many = end
         self.master.add(float(self.problem.usd[kind]), kind, pods[fresh])
         return len(fresh)
+
+
+def _valued(prices: Floats) -> Floats:
+    """Without those of pods that only nodes at hand make worth anything: these have a nominal price.
+
+    The solver's tolerance is a large part of such prices, and one shape that is worth twice what it weighs doubles what
+    a node is worth at most.
+    """
+    return np.where(prices > _NOMINAL, prices, 0.0)
