@@ -44,6 +44,8 @@ def limits(pods: Path, nodes: Path, catalog: Path) -> Iterator[Figure]:
         ("openb in gangs of 2 to 16, 500 nodes, 1,500 GPUs", gangs, (), _policy("nodes: 500, gpus: 1500"), 1, 6_550, 3),
         ("openb on every 4th machine and at most 600 nodes", asked, machines[::4], _policy("nodes: 600"), 1, 1_300, 5),
         ("openb on every 4th machine and at most 600 nodes", asked, machines[::4], _policy("nodes: 600"), 5, 1_300, 2),
+        ("openb on every 8th machine and at most 600 nodes", asked, machines[::8], _policy("nodes: 600"), 1, 1_900, 5),
+        ("openb on every 4th machine and at most 1,500 GPUs", asked, machines[::4], _policy("gpus: 1500"), 1, 4_300, 5),
     ]
     for name, rows, there, policy, deadline, waiting, most in cases:
         with tempfile.TemporaryDirectory() as directory:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autoscaler.planner.admission.demands import HOMELESS
 from autoscaler.planner.admission.gang_by_gang import Found, GangByGang
@@ -38,9 +39,9 @@ class _Served:
         return sum(placed.usd for placed in self.placed.values() if placed is not None)
 
     def is_better_than(self, other: _Served) -> bool:
-        """Whether it leaves out none that the other places, and places more or costs less."""
+        """Whether it places a gang that the other leaves out, or the same ones for less."""
         mine, others = self._placed_gangs, other._placed_gangs
-        return mine > others or (mine == others and self.usd < other.usd - CENT)
+        return self.usd < other.usd - CENT if mine == others else not mine < others
 
     @property
     def _placed_gangs(self) -> set[str]:
@@ -143,41 +144,43 @@ class JointPurchase:
         if known is not None:
             times = self.limits.work_of_later_turns if goes_on else 1.0
             jointly = self._put_jointly(gangs, within_limits=True)
-            return self._purchase(gangs, goes_on=goes_on, known=known, jointly=jointly, times=times)
-        jointly = frozenset() if self._fit_at_once(gangs) else self._put_jointly(gangs)
-        if not jointly:
-            return self._purchase(gangs, goes_on=goes_on)
-        return self._cheaper_purchase(gangs, jointly, goes_on=goes_on)
+        else:
+            times = 1.0
+            jointly = frozenset() if self._fit_at_once(gangs) else self._put_jointly(gangs)
+        ask = partial(self._purchase, goes_on=goes_on, known=known)
+        return self._cheaper_purchase(gangs, jointly, ask, times=times) if jointly else ask(gangs, times=times)
 
-    def _cheaper_purchase(self, gangs: Sequence[Gang], jointly: frozenset[Shape], *, goes_on: bool) -> _Served | None:
+    def _cheaper_purchase(
+        self, gangs: Sequence[Gang], jointly: frozenset[Shape], ask: Callable[..., _Served | None], *, times: float
+    ) -> _Served | None:
         """The cheaper of filling first what costs nothing more and of filling it in the same problem.
 
         The latter can begin with the former, and do better, unless rules between pods concern some.
         """
         start, alone = self._market.snapshot.mark(), all(map(self._market.snapshot.stands_alone, self._shapes(gangs)))
-        less = self.limits.work_otherwise if alone else 1.0
-        first = self._purchase(gangs, goes_on=goes_on, times=less)
+        less = times * (self.limits.work_otherwise if alone else 1.0)
+        first = ask(gangs, times=less)
         if first is not None and first.is_free:
             return first
         self._market.snapshot.undo(start)
         begun = first.homes if first is not None else {}
-        at_once = self._at_once(gangs, jointly, begun, goes_on=goes_on)
+        at_once = self._at_once(gangs, jointly, partial(ask, begun=begun, times=times))
         if first is None or (at_once is not None and at_once.is_better_than(first)):
             return at_once
         self._market.snapshot.undo(start)
-        again = self._purchase(gangs, goes_on=goes_on, times=less, partial=first.purchase)
-        if again is None or at_once is None or not at_once.proof.usd:
+        again = ask([gang for gang in gangs if gang.name in first.asked], times=less, found_before=first.purchase)
+        if again is None or at_once is None or not at_once.proof.usd or at_once.asked != again.asked:
             return again
         return replace(again, proof=self._proof(again, at_once.proof))
 
     def _at_once(
-        self, gangs: Sequence[Gang], jointly: frozenset[Shape], begun: Mapping[str, Place], *, goes_on: bool
+        self, gangs: Sequence[Gang], jointly: frozenset[Shape], ask: Callable[..., _Served | None]
     ) -> _Served | None:
         """Filled in the same problem; where not all pods have room that standing places alone hold, these go first."""
-        found = self._purchase(gangs, goes_on=goes_on, jointly=jointly, begun=begun)
+        found = ask(gangs, jointly=jointly)
         offered = frozenset(filter(self._market.offers, jointly))
         if found is None and offered and offered != jointly:
-            return self._purchase(gangs, goes_on=goes_on, jointly=offered, begun=begun)
+            return ask(gangs, jointly=offered)
         return found
 
     def _fit_at_once(self, gangs: Iterable[Gang]) -> bool:
@@ -224,10 +227,10 @@ class JointPurchase:
         known: ColumnPool | None = None,
         jointly: frozenset[Shape] = frozenset(),
         times: float = 1.0,
-        partial: PartialPurchase | None = None,
+        found_before: PartialPurchase | None = None,
         begun: Mapping[str, Place] = HOMELESS,
     ) -> _Served | None:
-        """As in ``_attempt``, in one way. ``times``: as much work as usual. ``partial``: found for these before.
+        """As in ``_attempt``, in one way. ``times``: as much work as usual. ``found_before``: for these.
 
         ``begun``: by pod its place as found in another way, for the search to begin with.
         """
@@ -236,7 +239,7 @@ class JointPurchase:
             pool = Pool(
                 self._market,
                 self.limits,
-                partial=partial,
+                partial=found_before,
                 known=known,
                 begun=begun,
                 jointly=jointly,
@@ -249,8 +252,8 @@ class JointPurchase:
                 in_turn = {gang.name: both[gang.name] for gang in gangs if gang.name in both}
                 return _Served({gang.name for gang in gangs}, in_turn, waits, pool.proof(), pool.bought)
             self._market.snapshot.undo(start)
-            partial, left_out = pool.partial, pool.last_left()
-            if partial is None or len(left_out) > self.limits.left_out * len(pool.demands):
+            found_before, left_out = pool.partial, pool.last_left()
+            if found_before is None or len(left_out) > self.limits.left_out * len(pool.demands):
                 return None
             gangs = [gang for gang in gangs if gang.name not in left_out]
         return None

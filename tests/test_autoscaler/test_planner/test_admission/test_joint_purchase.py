@@ -18,6 +18,7 @@ from autoscaler.model.cluster import Node, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.labels import GPU, HOSTNAME, ZONE
 from autoscaler.model.resources import CPU, Resources
+from autoscaler.planner.cutting_stock.cutting_problem import CuttingProblem, PartialPurchase
 from autoscaler.planner.plan import plan
 from tests import examples
 from tests.builders import TOLERATES_GPU, ZONES, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node
@@ -142,3 +143,20 @@ def test_few_pods_are_served_where_a_limit_leaves_just_enough_dollars_for_all(
     cluster = a_cluster(pods=[*pods, *running], nodes=[node for node, _ in machines], groups=GROUPS)
     decided = plan(cluster, POLICY.model_copy(update={"limits": limits}), Memory())
     assert {pod.key for pod in pods} == decided.memory.assignments.keys()
+
+
+def test_within_limits_machines_are_filled_first_where_one_problem_with_the_purchase_finds_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One node may be bought: a large one has room for all that a machine leaves, and that is found without it."""
+
+    def searched(self: CuttingProblem, *args: Any, **kwargs: Any) -> PartialPurchase | None:
+        return None if self.free else solved(self, *args, **kwargs)
+
+    solved = CuttingProblem.solved
+    monkeypatch.setattr(CuttingProblem, "solved", searched)
+    pods = [pod for number in range(10) for pod in a_gang(f"g{number}", 1, gpus=1, tolerations=(TOLERATES_GPU,))]
+    cluster = a_cluster(pods=pods, nodes=[an_on_prem_node("dgx-0", gpus=1)], groups=GROUPS)
+    decided = plan(cluster, POLICY.model_copy(update={"limits": Limits(nodes=1)}), Memory())
+    assert len(decided.memory.assignments) == 9
+    assert decided.usd_per_hour == pytest.approx(5.0)
