@@ -29,6 +29,7 @@ All of them: ``make bench``.
 ``explain``  how long the acting replica takes to say why, with 1,000 nodes and 10,000 running pods; how often what it
            says would help does help: ``python -m tests.bench explain --cases 5000 --seed 1 [--json]``
 ``jobs-killed``  jobs on this machine, a real Slurm and real kubelets that are killed: what is left and what is lost
+``flat``   the autoscaler's memory through a day of 100,000 pods, after a quarter of it and at its end
 ``large``  the next plan, and the memory, with 15,000 nodes, 150,000 running pods and 500 new ones
 
 Exits 1 where a bound is not kept. Nothing else should run on the machine meanwhile.
