@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -120,7 +121,9 @@ def _answer(caller: socket.socket) -> NoReturn:
             end_with_me()
             random.seed()
             os._exit(_run(words, folder))
-        caller.send(bytes([_end_of(program, caller)]))
+        ended = _end_of(program, caller)
+        with suppress(BrokenPipeError):  # the caller was killed, and what it ran with it: nobody waits
+            caller.send(bytes([ended]))
     except BaseException:  # noqa: BLE001 - it would go on as a server
         traceback.print_exc()
     finally:
