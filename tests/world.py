@@ -513,7 +513,11 @@ class World:
             assert not self._is_paused(self._entry_of(pod), buying=False), f"{step} though it is paused"
 
     def _may_draw(self, step: Grow) -> None:
-        """Within the quota of its family, and for a namespace whose budget is not spent."""
+        """Within the quota of its family, and for a namespace whose budget is not spent.
+
+        An instance beyond what its group desires, of an order that was cancelled while it was launched, is one of those
+        that are desired then.
+        """
         assert not (step.demand and self._is_spent()), f"{step} though the budget of its namespace is spent"
         kind = self.cloud.groups[step.group].shown.instance_type[0]
         there = sum(
@@ -521,7 +525,9 @@ class World:
             for one in self.cloud.groups.values()
             if one.shown.instance_type[0] == kind
         )
-        assert self.quota is None or there + step.by <= self.quota, f"{step} beyond the quota: {there} are there"
+        own = self.cloud.groups[step.group]
+        more = step.to - max(own.desired, own.living)
+        assert self.quota is None or there + more <= self.quota, f"{step} beyond the quota: {there} are there"
 
     def _may_launch_in_block(self, step: Grow, block: CapacityBlock | None) -> None:
         """After it began, and while a node that takes as long as it may to join is of use."""
