@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from autoscaler.planner.admission.demands import HOMELESS
 from autoscaler.planner.admission.gang_by_gang import Found, GangByGang
@@ -141,17 +140,16 @@ class JointPurchase:
         ``known``: fillings for a purchase within limits, where a few gangs may be left out. Where there are places that
         cost nothing more, the cheaper is kept of filling them first and of filling them in the same problem.
         """
-        if known is not None:
-            times = self.limits.work_of_later_turns if goes_on else 1.0
-            jointly = self._put_jointly(gangs, within_limits=True)
-        else:
-            times = 1.0
-            jointly = frozenset() if self._fit_at_once(gangs) else self._put_jointly(gangs)
-        ask = partial(self._purchase, goes_on=goes_on, known=known)
-        return self._cheaper_purchase(gangs, jointly, ask, times=times) if jointly else ask(gangs, times=times)
+        within_limits = known is not None
+        times = self.limits.work_of_later_turns if within_limits and goes_on else 1.0
+        fit = not within_limits and self._fit_at_once(gangs)
+        jointly = frozenset() if fit else self._put_jointly(gangs, within_limits=within_limits)
+        if not jointly:
+            return self._purchase(gangs, goes_on=goes_on, known=known, times=times)
+        return self._cheaper_purchase(gangs, jointly, goes_on=goes_on, known=known, times=times)
 
     def _cheaper_purchase(
-        self, gangs: Sequence[Gang], jointly: frozenset[Shape], ask: Callable[..., _Served | None], *, times: float
+        self, gangs: Sequence[Gang], jointly: frozenset[Shape], *, goes_on: bool, known: ColumnPool | None, times: float
     ) -> _Served | None:
         """The cheaper of filling first what costs nothing more and of filling it in the same problem.
 
@@ -159,28 +157,36 @@ class JointPurchase:
         """
         start, alone = self._market.snapshot.mark(), all(map(self._market.snapshot.stands_alone, self._shapes(gangs)))
         less = times * (self.limits.work_otherwise if alone else 1.0)
-        first = ask(gangs, times=less)
+        first = self._purchase(gangs, goes_on=goes_on, known=known, times=less)
         if first is not None and first.is_free:
             return first
         self._market.snapshot.undo(start)
         begun = first.homes if first is not None else {}
-        at_once = self._at_once(gangs, jointly, partial(ask, begun=begun, times=times))
+        at_once = self._at_once(gangs, jointly, begun, goes_on=goes_on, known=known, times=times)
         if first is None or (at_once is not None and at_once.is_better_than(first)):
             return at_once
         self._market.snapshot.undo(start)
-        again = ask([gang for gang in gangs if gang.name in first.asked], times=less, found_before=first.purchase)
+        served = [gang for gang in gangs if gang.name in first.asked]
+        again = self._purchase(served, goes_on=goes_on, known=known, times=less, partial=first.purchase)
         if again is None or at_once is None or not at_once.proof.usd or at_once.asked != again.asked:
             return again
         return replace(again, proof=self._proof(again, at_once.proof))
 
     def _at_once(
-        self, gangs: Sequence[Gang], jointly: frozenset[Shape], ask: Callable[..., _Served | None]
+        self,
+        gangs: Sequence[Gang],
+        jointly: frozenset[Shape],
+        begun: Mapping[str, Place],
+        *,
+        goes_on: bool,
+        known: ColumnPool | None,
+        times: float,
     ) -> _Served | None:
         """Filled in the same problem; where not all pods have room that standing places alone hold, these go first."""
-        found = ask(gangs, jointly=jointly)
+        found = self._purchase(gangs, goes_on=goes_on, known=known, jointly=jointly, times=times, begun=begun)
         offered = frozenset(filter(self._market.offers, jointly))
         if found is None and offered and offered != jointly:
-            return ask(gangs, jointly=offered)
+            return self._purchase(gangs, goes_on=goes_on, known=known, jointly=offered, times=times, begun=begun)
         return found
 
     def _fit_at_once(self, gangs: Iterable[Gang]) -> bool:
@@ -227,10 +233,10 @@ class JointPurchase:
         known: ColumnPool | None = None,
         jointly: frozenset[Shape] = frozenset(),
         times: float = 1.0,
-        found_before: PartialPurchase | None = None,
+        partial: PartialPurchase | None = None,
         begun: Mapping[str, Place] = HOMELESS,
     ) -> _Served | None:
-        """As in ``_attempt``, in one way. ``times``: as much work as usual. ``found_before``: for these.
+        """As in ``_attempt``, in one way. ``times``: as much work as usual. ``partial``: found for these before.
 
         ``begun``: by pod its place as found in another way, for the search to begin with.
         """
@@ -239,7 +245,7 @@ class JointPurchase:
             pool = Pool(
                 self._market,
                 self.limits,
-                partial=found_before,
+                partial=partial,
                 known=known,
                 begun=begun,
                 jointly=jointly,
@@ -252,8 +258,8 @@ class JointPurchase:
                 in_turn = {gang.name: both[gang.name] for gang in gangs if gang.name in both}
                 return _Served({gang.name for gang in gangs}, in_turn, waits, pool.proof(), pool.bought)
             self._market.snapshot.undo(start)
-            found_before, left_out = pool.partial, pool.last_left()
-            if found_before is None or len(left_out) > self.limits.left_out * len(pool.demands):
+            partial, left_out = pool.partial, pool.last_left()
+            if partial is None or len(left_out) > self.limits.left_out * len(pool.demands):
                 return None
             gangs = [gang for gang in gangs if gang.name not in left_out]
         return None
