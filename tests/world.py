@@ -520,14 +520,12 @@ class World:
         """
         assert not (step.demand and self._is_spent()), f"{step} though the budget of its namespace is spent"
         kind = self.cloud.groups[step.group].shown.instance_type[0]
-        there = sum(
-            max(one.desired, one.living) + one.held
-            for one in self.cloud.groups.values()
+        then = sum(
+            max(step.to if name == step.group else one.desired, one.living) + one.held
+            for name, one in self.cloud.groups.items()
             if one.shown.instance_type[0] == kind
         )
-        own = self.cloud.groups[step.group]
-        more = step.to - max(own.desired, own.living)
-        assert self.quota is None or there + more <= self.quota, f"{step} beyond the quota: {there} are there"
+        assert self.quota is None or then <= self.quota, f"{step} beyond the quota: {then} would be there"
 
     def _may_launch_in_block(self, step: Grow, block: CapacityBlock | None) -> None:
         """After it began, and while a node that takes as long as it may to join is of use."""

@@ -122,7 +122,7 @@ def _answer(caller: socket.socket) -> NoReturn:
             random.seed()
             os._exit(_run(words, folder))
         ended = _end_of(program, caller)
-        with suppress(BrokenPipeError):  # the caller was killed, and what it ran with it: nobody waits
+        with suppress(BrokenPipeError):  # the caller was killed, and what it ran with it
             caller.send(bytes([ended]))
     except BaseException:  # noqa: BLE001 - it would go on as a server
         traceback.print_exc()
