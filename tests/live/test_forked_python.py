@@ -59,7 +59,8 @@ def test_what_it_runs_ends_with_its_caller(tmp_path: Path) -> None:
     with subprocess.Popen(
         [forked_python(), tmp_path / "program.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as caller:
-        assert caller.stdout and caller.stderr
+        assert caller.stdout
+        assert caller.stderr
         running = Path("/proc", caller.stdout.readline().strip())
         caller.kill()
         until(lambda: not running.exists(), within=10)
