@@ -125,15 +125,16 @@ class Ec2:
         try:
             if to - was > count:  # it has more than it desires, which AWS would end as it sees fit
                 self._set_desired(name, to)
-                return Bought(desired=to)
-            bought = self._buy(raw, count, to=to, token=token_of(group=name, was=was, to=to, at=at))
+                bought = Bought(desired=to)
+            else:
+                bought = self._buy(raw, count, to=to, token=token_of(group=name, was=was, to=to, at=at))
         except (Refused, NotAllowed) as no:
             bought = Bought(desired=was, refusals=(Refusal(self._now(), refusal_code(str(no)), str(no)),))
         young = [one for one in self._answered.get(name, ()) if one.at > self._now() - REFUSALS_LAST]
         self._answered[name] = (*bought.refusals, *young)
         for known in (self._quotas, self._reservations):
             if known is not None and quota is not None:
-                known.took(quota.code, vcpus * (bought.desired - was))
+                known.took(quota.code, vcpus * min(count, bought.desired - was))
         return bought
 
     def _draws(self, raw: AutoScalingGroupTypeDef) -> tuple[int, Quota | None]:

@@ -612,6 +612,22 @@ def test_what_is_being_launched_into_a_capacity_block_has_its_room() -> None:
     assert group.quota_left == 48
 
 
+def test_a_group_with_more_than_it_desires_takes_from_a_quota_only_what_is_launched() -> None:
+    """Two instances stand where one is desired, so an order of two more launches one; then one more has room."""
+    door = door_of_a_block(available=2)
+    tags, there = {words.TAG_RESERVATION: BLOCK}, ("i-1", "i-2")
+    door.groups_are(raw_group(desired=1, instances=there, tags=tags))
+    door.instances_are(*there)
+    [group] = door.door.groups()
+    assert group.quota_left == 2 * 48
+    door.groups_are(raw_group(desired=1, instances=there, tags=tags), named=NAME)
+    door.autoscaling.add_response("set_desired_capacity", {}, WANTED)
+    assert door.door.grow(NAME, was=1, to=3, at=LAUNCHED).desired == 3
+    door.groups_are(raw_group(desired=3, instances=there, tags=tags), named=NAME)
+    (refusal,) = door.door.grow(NAME, was=3, to=5, at=LAUNCHED).refusals
+    assert refusal.message.endswith("144 of 192 vCPUs are in use, and 2 nodes would be 96 more")
+
+
 @pytest.mark.parametrize(("desired", "used"), [(0, 52), (1, 52), (3, 3 * 48)])
 def test_what_a_quota_leaves_is_known_with_the_group(desired: int, used: int) -> None:
     """Less what runs in the region, also of types that no group has; and what Auto Scaling is launching for ours."""
