@@ -15,9 +15,10 @@ from typing import Any, Final
 from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.kube_lists import Written
 from autoscaler.inputs.placeholders import Application, application_with, in_their_places, made_for
+from autoscaler.inputs.pod_autoscalers import PodAutoscalers
 from autoscaler.inputs.train_jobs import TrainJobs
 from autoscaler.inputs.volumes import Volumes
-from autoscaler.inputs.workload_objects import PodMade, model_of, pods_made_by, runs_something, unwrapped
+from autoscaler.inputs.workload_objects import PodMade, makes_no_pods, model_of, pods_made_by, runs_something, unwrapped
 from autoscaler.kube.schema.convert import daemon_set_from, pod_from
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, Json, Meta, PodJson, PodSpec
 from autoscaler.kube.schema.gang_detection import may_be_alone
@@ -62,10 +63,16 @@ class _Reading:
     applications: dict[tuple[str, str], Application] = field(default_factory=dict)
     """YuniKorn's, by namespace and id."""
     train_jobs: TrainJobs = field(default_factory=TrainJobs)
+    pod_autoscalers: PodAutoscalers = field(default_factory=PodAutoscalers)
     requests: list[tuple[Written, RequestJson]] = field(default_factory=list)
     templates: dict[tuple[str, str], Pod] = field(default_factory=dict)
     """PodTemplates, by namespace and name."""
     idle: Counter[str] = field(default_factory=Counter)
+    """Objects that run nothing, by kind."""
+    unknown: Counter[str] = field(default_factory=Counter)
+    """Objects of kinds that are not known here, which do not look as if they ran something."""
+    generated: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Names that were generated so far, by namespace, kind and beginning."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -98,6 +105,7 @@ def _read(one: Written, reading: _Reading) -> None:
     if (group, kind) == ("apps", "DaemonSet"):
         reading.daemon_sets.append(one.made(DaemonSetJson, daemon_set_from))
         return
+    one = _with_name(one, reading)
     if reading.volumes.read(one) or reading.train_jobs.read(one):
         return
     if (group, kind) == ("", "PodTemplate"):
@@ -116,8 +124,23 @@ def _read(one: Written, reading: _Reading) -> None:
         reading.workloads.append((one, model))
     elif size is None and runs_something(one):
         reading.notes.append(f"{one.named()} ({one.api_version}) is not planned for: what it runs is not understood")
-    else:
+    elif size is not None or reading.pod_autoscalers.read(one) or makes_no_pods(one):
         reading.idle[kind] += 1
+    else:
+        reading.unknown[f"{kind} ({one.api_version})"] += 1
+
+
+def _with_name(one: Written, reading: _Reading) -> Written:
+    """The object; one that is to be given its name by the API server has one already."""
+    raw = one.plain()
+    meta = raw.get("metadata")
+    if not isinstance(meta, dict) or meta.get("name") or not meta.get("generateName"):
+        return one
+    start = str(meta["generateName"])
+    key = str(meta.get("namespace")), one.kind or "", start
+    reading.generated[key] += 1
+    name = f"{start}{reading.generated[key] - 1}"
+    return replace(one, raw={**raw, "metadata": {**meta, "name": name}})
 
 
 def _read_pod(one: Written, reading: _Reading) -> None:
@@ -157,7 +180,9 @@ def _expand(one: Written, model: Any, reading: _Reading) -> None:
     """Its pods, where they are not among those that an API server listed."""
 
     def pods(workload: Any) -> list[PodMade] | None:
-        return None if reading.listed and workload.metadata.uid else list(pods_made_by(one, workload))
+        if reading.listed and workload.metadata.uid:
+            return None
+        return list(pods_made_by(one, reading.pod_autoscalers.scaled(one, workload)))
 
     made = one.made(model, pods)
     for pod in made or ():
@@ -246,12 +271,21 @@ def _with_priority(pods: Iterable[Pod], reading: _Reading) -> Iterator[Pod]:
 
 
 def _notes(reading: _Reading) -> Iterator[str]:
-    yield from (*reading.notes, *reading.train_jobs.assumed)
-    if reading.idle:
-        kinds = ", ".join(f"{many} {kind}" for kind, many in sorted(reading.idle.items()))
-        many = sum(reading.idle.values())
-        what = "object that runs nothing was" if many == 1 else "objects that run nothing were"
-        yield f"{many} {what} passed over: {kinds}"
+    yield from (*reading.notes, *reading.train_jobs.assumed, *reading.pod_autoscalers.notes)
+    told = "object that runs nothing was", "objects that run nothing were"
+    yield from _passed_over(reading.idle, *told)
+    signs = "with no sign of running anything,"
+    yield from _passed_over(
+        reading.unknown,
+        f"object of a kind that is not known, {signs} was",
+        f"objects of kinds that are not known, {signs} were",
+    )
+
+
+def _passed_over(kinds: Counter[str], one: str, several: str) -> Iterator[str]:
+    if kinds:
+        counted = ", ".join(f"{many} {kind}" for kind, many in sorted(kinds.items()))
+        yield f"{kinds.total()} {one if kinds.total() == 1 else several} passed over: {counted}"
 
 
 def _sized(pod: Pod, sizes: Mapping[tuple[str, str], GangSize]) -> Pod:

@@ -7,7 +7,7 @@ reference, named at its class. Pure; no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -46,14 +46,29 @@ class _ReplicasSpec(Json, frozen=True):
 
 
 class _Replicated(Json, frozen=True):
-    """appsv1 Deployment, ReplicaSet and StatefulSet; corev1 ReplicationController."""
+    """appsv1 Deployment, ReplicaSet and StatefulSet; corev1 ReplicationController; Rollout of Argo."""
+
+    metadata: Meta
+    spec: _ReplicasSpec = _ReplicasSpec()
+
+    def scaled(self, least: int, most: int) -> _Replicated:
+        """With so many pods; one that is at zero stays there (HorizontalPodAutoscaler is off then)."""
+        many = self.spec.replicas and max(least, min(most, self.spec.replicas))
+        return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, replicas=many))
+
+    def pods(self) -> Iterator[Replicas]:
+        spec = self.spec
+        yield Replicas(self.metadata.name, spec.replicas, spec.template, claims=spec.volume_claim_templates)
+
+
+class _Notebook(Json, frozen=True):
+    """https://www.kubeflow.org/docs/components/notebooks/api-reference/notebook-v1/: one pod."""
 
     metadata: Meta
     spec: _ReplicasSpec = _ReplicasSpec()
 
     def pods(self) -> Iterator[Replicas]:
-        spec = self.spec
-        yield Replicas(self.metadata.name, spec.replicas, spec.template, claims=spec.volume_claim_templates)
+        yield Replicas(self.metadata.name, 1, self.spec.template)
 
 
 class _JobSpec(JobPods, frozen=True):
@@ -266,9 +281,11 @@ _MODELS: Final[Mapping[tuple[str, str], Any]] = {
     ("apps", "ReplicaSet"): _Replicated,
     ("apps", "StatefulSet"): _Replicated,
     ("", "ReplicationController"): _Replicated,
+    ("argoproj.io", "Rollout"): _Replicated,
     ("batch", "Job"): _Job,
     ("jobset.x-k8s.io", "JobSet"): _JobSet,
     **{("kubeflow.org", kind): _Kubeflow for kind in _KUBEFLOW},
+    ("kubeflow.org", "Notebook"): _Notebook,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _LeaderWorkerSet,
     ("ray.io", "RayCluster"): _RayCluster,
     ("ray.io", "RayJob"): _RayJob,
@@ -348,31 +365,35 @@ def _claim(name: str, owner: Meta, template: ClaimJson) -> ClaimJson:
     return ClaimJson(metadata=Meta(name=name, namespace=owner.namespace), spec=template.spec)
 
 
-ASKS_NOTHING: Final[Mapping[str, Callable[[str], bool]]] = {
-    "": lambda _kind: True,
-    **dict.fromkeys(
-        (
-            *("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "autoscaling"),
-            *("certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "flowcontrol.apiserver.k8s.io"),
-            *("kind.x-k8s.io", "kueue.x-k8s.io", "networking.k8s.io", "node.k8s.io", "policy"),
-            *("rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io"),
-        ),
-        lambda _kind: True,
-    ),
-}
-"""API groups of which objects (of that kind) make no pods by themselves."""
-
-_SIGNS: Final = frozenset({"container", "containers", "image", "numNodes", "podSets", "podTemplate", "steps"})
+_OF_THE_CLUSTER: Final = frozenset({
+    *("", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "autoscaling"),
+    *("certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "flowcontrol.apiserver.k8s.io"),
+    *("kind.x-k8s.io", "kueue.x-k8s.io", "networking.k8s.io", "node.k8s.io", "policy"),
+    *("rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io"),
+})  # fmt: skip
+"""API groups of which objects of other kinds than above make no pods by themselves."""
+_SIGNS: Final = frozenset({
+    *("container", "containers", "image", "imageName", "podSets", "podTemplate", "steps"),
+    *("executor", "instances", "numNodes", "predictor", "replicas"),
+})  # fmt: skip
 """Keys that an object has that runs something."""
+
+
+def makes_no_pods(one: Written) -> bool:
+    """Whether it is of an API group whose other kinds make none by themselves."""
+    return one.api_group in _OF_THE_CLUSTER
 
 
 def runs_something(one: Written) -> bool:
     """Whether an object of a kind that is not known here looks as if pods were made of it."""
-    known = ASKS_NOTHING.get(one.api_group)
-    return not (known and known(one.kind or "")) and _has_signs(one.plain())
+    return not makes_no_pods(one) and _has_signs(one.plain())
 
 
 def _has_signs(value: Any) -> bool:
     if isinstance(value, dict):
-        return bool(_SIGNS & value.keys()) or any(map(_has_signs, value.values()))
+        return bool(_SIGNS & value.keys()) or _asks(value.get("resources")) or any(map(_has_signs, value.values()))
     return isinstance(value, list) and any(map(_has_signs, value))
+
+
+def _asks(resources: Any) -> bool:
+    return isinstance(resources, dict) and not resources.keys().isdisjoint(("limits", "requests"))

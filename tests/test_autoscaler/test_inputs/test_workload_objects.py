@@ -75,6 +75,8 @@ RAY = {
         (manifest("Deployment", "apps/v1", {"template": template()}), {"-": 1}),
         (manifest("StatefulSet", "apps/v1", {"replicas": 2, "template": template()}), {"-": 2}),
         (manifest("ReplicaSet", "apps/v1", {"replicas": 2, "template": template()}), {"-": 2}),
+        (manifest("Rollout", "argoproj.io/v1alpha1", {"replicas": 2, "template": template()}), {"-": 2}),
+        (manifest("Notebook", "kubeflow.org/v1", {"template": template()}), {"-": 1}),
         (manifest("Job", "batch/v1", {"parallelism": 3, "completions": 2, "template": template()}), {"-": 2}),
         (manifest("Job", "batch/v1", JOB), {"x": 3}),
         (manifest("CronJob", "batch/v1", {"schedule": "@daily", "jobTemplate": {"spec": JOB}}), {"x": 3}),
@@ -161,11 +163,59 @@ def test_objects_that_run_nothing_are_counted_in_one_line() -> None:
     assert note == "4 objects that run nothing were passed over: 1 ClusterQueue, 2 ConfigMap, 1 ServiceAccount"
 
 
-def test_what_runs_something_and_is_not_understood_is_named() -> None:
+@pytest.mark.parametrize(
+    ("kind", "api_version", "spec"),
+    [
+        ("Workflow", "argoproj.io/v1alpha1", {"templates": [{"name": "main", "container": {"image": "alpine"}}]}),
+        ("InferenceService", "serving.kserve.io/v1beta1", {"predictor": {"model": {"modelFormat": {"name": "onnx"}}}}),
+        ("SparkApplication", "sparkoperator.k8s.io/v1beta2", {"executor": {"cores": 2, "memory": "4g"}}),
+        ("Cluster", "postgresql.cnpg.io/v1", {"instances": 3}),
+        ("Prometheus", "monitoring.coreos.com/v1", {"resources": {"requests": {"memory": "8Gi"}}}),
+    ],
+)
+def test_what_runs_something_and_is_not_understood_is_named(kind: str, api_version: str, spec: dict[str, Any]) -> None:
     """Never dropped without a word."""
-    spec = {"templates": [{"name": "main", "container": {"image": "alpine"}}]}
-    (note,) = asked(manifest("Workflow", "argoproj.io/v1alpha1", spec, name="hello")).notes
-    assert note == "Workflow hello (argoproj.io/v1alpha1) is not planned for: what it runs is not understood"
+    (note,) = asked(manifest(kind, api_version, spec, name="hello")).notes
+    assert note == f"{kind} hello ({api_version}) is not planned for: what it runs is not understood"
+
+
+def test_kinds_that_are_not_known_are_not_said_to_run_nothing() -> None:
+    """They only do not look as if they did; what names resources of the API asks for none."""
+    policy = {"rules": [{"match": {"resources": {"kinds": ["Pod"]}}}]}
+    (note,) = asked(
+        manifest("Certificate", "cert-manager.io/v1", {"secretName": "x"}), manifest("Policy", "kyverno.io/v1", policy)
+    ).notes
+    assert note == (
+        "2 objects of kinds that are not known, with no sign of running anything, were passed over: "
+        "1 Certificate (cert-manager.io/v1), 1 Policy (kyverno.io/v1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "pods"),
+    [({}, 3), ({"replicas": 2}, 3), ({"replicas": 4}, 4), ({"replicas": 9}, 5), ({"replicas": 0}, 0)],
+)
+@pytest.mark.parametrize(
+    ("kind", "api_version", "least", "most"),
+    [
+        ("HorizontalPodAutoscaler", "autoscaling/v2", "minReplicas", "maxReplicas"),
+        ("ScaledObject", "keda.sh/v1alpha1", "minReplicaCount", "maxReplicaCount"),
+    ],
+)
+def test_a_workload_has_as_many_pods_as_its_autoscaler_keeps(  # noqa: PLR0917 - a table
+    kind: str, api_version: str, least: str, most: str, written: dict[str, int], pods: int
+) -> None:
+    """A chart that is scaled so says no number of its own. Another workload of the same name is not scaled."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}
+    scaler = manifest(kind, api_version, {"scaleTargetRef": target, least: 3, most: 5}, name="s")
+    found = asked(
+        scaler,
+        manifest("Deployment", "apps/v1", {"template": template(), **written}),
+        manifest("StatefulSet", "apps/v1", {"template": template("500m")}),
+    )
+    assert Counter(pod.requests["cpu"] for pod in found.pods) == Counter({1000: pods, 500: 1})
+    changed = f"Deployment x: {pods} pods, as {kind} s keeps"
+    assert (changed in found.notes) == (written.get("replicas", 1) != pods)
 
 
 def test_an_object_that_asks_for_no_pods_says_so() -> None:
@@ -178,6 +228,14 @@ def test_pods_with_a_generated_name_each_get_one() -> None:
     """The API server would do so."""
     pods = [{"kind": "Pod", "metadata": {"generateName": "run-"}, **template()} for _ in range(3)]
     assert [pod.name for pod in asked(*pods).pods] == ["run-0", "run-1", "run-2"]
+
+
+def test_objects_with_a_generated_name_each_get_one_and_gangs_of_their_own() -> None:
+    """Their pods are named after it."""
+    jobs = [{**manifest("Job", "batch/v1", JOB), "metadata": {"generateName": "train-"}} for _ in range(2)]
+    found = asked(*jobs)
+    assert gangs(found.pods) == {"train-0": 3, "train-1": 3}
+    assert {pod.name for pod in found.pods} == {f"train-{job}-{pod}" for job in range(2) for pod in range(3)}
 
 
 def test_two_objects_of_one_name_have_pods_of_their_own() -> None:
@@ -251,6 +309,36 @@ def test_a_pod_takes_the_gpu_models_that_its_table_says(tmp_path: Path) -> None:
         "columns of the pods file that are not read: colour",
         "gpu_spec P100: no machine and no instance type in the catalogue has such a GPU: 1 pods wait",
     )
+
+
+@pytest.mark.parametrize(
+    ("label", "types"),
+    [
+        ("Tesla-V100-SXM2-32GB", {"v100/32768"}),
+        ("NVIDIA-A100-SXM4-40GB", {"a100/40960"}),
+        ("NVIDIA-A10G", {"a10g/24576"}),
+        ("NVIDIA-A10", set()),
+        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", set()),
+        ("NVIDIA-A10G-SHARED", set()),
+    ],
+)
+def test_a_product_as_feature_discovery_calls_it_is_known_in_the_catalogue(label: str, types: set[str]) -> None:
+    """By model and memory; a node that has the label still does. A part of a GPU is no GPU."""
+    sold = [("v100", 16384), ("v100", 32768), ("a100", 40960), ("a100", 81920), ("a10g", 24576)]
+    prices = [Price(f"{m}.{g}", "amd64", Resources({}), 1.0, gpu_model=m, gpu_memory_mib=g) for m, g in sold]
+    selector = {"nvidia.com/gpu.product": label, "disk": "fast"}
+    found = with_gpu_models(
+        asked({"kind": "Pod", "metadata": {"name": "x"}, **template(nodeSelector=selector)}), prices, ()
+    )
+    (pod,) = found.pods
+    own, *others = pod.affinity
+    assert {one.key: one.values for one in own} == {"nvidia.com/gpu.product": (label,), "disk": ("fast",)}
+    assert {
+        f"{said['nvidia.com/gpu.product'][0]}/{said['nvidia.com/gpu.memory'][0]}"
+        for term in others
+        if (said := {one.key: one.values for one in term})["disk"] == ("fast",)
+    } == types
+    assert len(others) == len(types)
 
 
 def test_a_pod_waits_for_a_gpu_model_that_nothing_has(tmp_path: Path) -> None:
