@@ -16,13 +16,13 @@ import numpy as np
 from autoscaler.solver.deadline import Watch
 from autoscaler.solver.exchanges import written_out
 from autoscaler.solver.lp.arrays import Floats, Mask, Whole, highest
-from autoscaler.solver.lp.column_bounds import best_filling
 from autoscaler.solver.lp.farley_bound import farley
 from autoscaler.solver.lp.master import Master, Problem
 from autoscaler.solver.pricing.best_fit import packed, promising
 from autoscaler.solver.pricing.dual_weights import EPSILON, Bins, Weights
 from autoscaler.solver.pricing.grid import Grid
 from autoscaler.solver.pricing.knapsack import Fillings
+from autoscaler.solver.proofs import Proofs
 from autoscaler.solver.stabilization import Steady
 
 _NEARLY_ALL = 0.998
@@ -35,12 +35,9 @@ _USED = 0.002
 """Part of the money that makes a kind worth looking at first."""
 _USED_AT_ALL = 1e-6
 _KINDS_AT_ONCE, _TAKE_EACH = 10, 16
-_TABLES = 6
-_UNTIL, _PLACED_UNTIL, _PROVE_UNTIL = 0.75, 0.8, 0.95
-"""Parts of the time after which no more fillings are sought, or to place all pods, and no more exact ceilings. 0.75: on
-openb under limits, and on some of its machines, cost hangs on fillings more than on how they are rounded."""
-_NOMINAL = 1e-5
-"""Dollars per hour: a pod of the smallest nodes that EC2 sells is worth more."""
+_UNTIL, _PLACED_UNTIL = 0.75, 0.8
+"""Parts of the time after which no more fillings are sought, or to place all pods. 0.75: on openb under limits, and on
+some of its machines, cost hangs on fillings more than on how they are rounded."""
 _ROWS_AT_LEAST = 16
 """Measured with 4 to 24 rows: below that the time of a step hardly depends on how many there are."""
 _FEW_PODS = 400
@@ -73,8 +70,6 @@ class Units:
     """For each pod: one kind filled by packing alone."""
     whole: float = 0.18
     """From one point of the search for whole numbers to the next at which it is asked whether to go on."""
-    exact: float = 5.0
-    """For each kind, not row: its best filling by branch and bound."""
 
 
 UNITS: Final = Units()
@@ -103,8 +98,7 @@ class Generation:
         """Kinds of node with pods by shape: a plan for all pods without a search, if there is one."""
         self._alone = np.full(len(problem.counts), np.inf)
         """What a pod of each shape costs at most: on the best node that holds nothing else."""
-        self._proofs: list[tuple[Floats, Floats, Floats]] = []
-        """Prices of pods, ceilings of kinds, charges for limits."""
+        self._proofs = Proofs(problem, self.usd, self._weights)
         self._steady: Floats = self.prices
         """The prices that prove the most, as far as the search can tell."""
         self._values: Floats = np.zeros(len(problem.usd))
@@ -143,10 +137,8 @@ class Generation:
         problem = self.problem
         self.count(UNITS.relaxation)
         self.prices, money = self._weights.relax()
-        prices = _valued(self.prices)
-        self._proofs.append((prices, self._weights.ceilings(prices), self._weights.charges))
+        over = np.maximum(0.0, self._proofs.by_weights(self.prices, self._weights.charges) - self.usd)
         self._reach = np.where(money > _USED * money.sum(), 1.0, 0.99)
-        over = np.maximum(0.0, self._proofs[0][1] - self.usd)
         if not problem.leave:  # else a limit is worth what leaving pods out costs, and no filling seems to pay for it
             self.master.charges = self.charges
         charged = self.master.charges @ problem.uses
@@ -305,65 +297,20 @@ class Generation:
 
     def prove(self) -> None:
         """A bound from the prices found, where ceilings for whole pods are known, or limits make them differ."""
-        prices = _valued(self.prices if self._grid is None else self._steady)
-        if not prices.any():
-            return
-        if self._grid is None:
-            if self.master.is_short:
-                self._proofs.append((prices, self._weights.ceilings(prices), self.master.charges))
-            return
-        usd = self.usd + self.master.charges @ self.problem.uses
-        ceilings = self._grid.ceilings(prices)
-        most = max(1.0, float((ceilings / usd)[np.isfinite(ceilings)].max(initial=0.0)))
-        ceilings = np.minimum(ceilings, self._weights.lowered(ceilings, prices, most))
-        for _ in range(_TABLES):
-            kind = int(np.argmax(ceilings / usd))
-            own = self._grid.ceiling_of(kind, prices) if ceilings[kind] > most * usd[kind] else np.inf
-            if own >= ceilings[kind]:
-                break
-            ceilings[kind] = own
-        self._proofs.append((prices, ceilings, self.master.charges))
+        charges = self.master.charges
+        if self._grid is not None:
+            self._proofs.by_tables(self._grid, self._steady, charges)
+        elif self.master.is_short:
+            self._proofs.by_weights(self.prices, charges)
 
     def prove_exactly(self) -> None:
-        """For few pods another bound: what a node is worth at best when it holds no more pods than there are.
-
-        The best filling of a node is found by branch and bound for each kind whose ceiling by weights is above its
-        price; what the solver has proven counts, so a limit on its steps costs a little of the bound and no more.
-        """
-        problem, prices = self.problem, _valued(self.prices)
-        if problem.counts.sum() > _FEW_PODS or not prices.any():
-            return
-        ceilings = np.minimum(
-            self._weights.ceilings(prices), np.where(problem.holds, prices[:, None], 0.0).T @ problem.counts
-        )
-        best, charges = 1.0, self.master.charges
-        usd = self.usd + charges @ problem.uses
-        for kind in np.argsort(-ceilings / usd, kind="stable").tolist():
-            if self.watch.spent() > _PROVE_UNTIL or ceilings[kind] <= best * usd[kind]:
-                break
-            self.watch.count(UNITS.exact)
-            own = best_filling(
-                prices,
-                problem.sizes,
-                problem.counts,
-                problem.holds[:, kind],
-                problem.rooms[kind],
-                seconds=self.watch.left(),
-            )
-            ceilings[kind] = min(ceilings[kind], own)
-            best = max(best, float(ceilings[kind] / usd[kind])) if np.isinf(problem.available[kind]) else best
-        self._proofs.append((prices, ceilings, charges))
+        """For few pods another bound: what a node is worth at best when it holds no more pods than there are."""
+        if self.problem.counts.sum() <= _FEW_PODS:
+            self._proofs.by_best_fillings(self.prices, self.master.charges, self.watch)
 
     def bound(self, counts: Whole) -> float:
         """What no plan for so many pods of each shape can undercut."""
-        return max(
-            (
-                farley(self.problem, prices, ceilings, counts, some)
-                for prices, ceilings, charges in self._proofs
-                for some in (charges, np.zeros_like(charges))
-            ),
-            default=0.0,
-        )
+        return self._proofs.bound(counts)
 
     def _hopes(self, prices: Floats, limits: Whole) -> Floats:
         """Of each kind: what a filling may be worth, as a part of its node's price, as far as can be told cheaply."""
@@ -478,12 +425,3 @@ class Generation:
         self._many = end
         self.master.add(float(self.problem.usd[kind]), kind, pods[fresh])
         return len(fresh)
-
-
-def _valued(prices: Floats) -> Floats:
-    """Without those of pods that only nodes at hand make worth anything: these have a nominal price.
-
-    The solver's tolerance is a large part of such prices, and one shape that is worth twice what it weighs doubles what
-    a node is worth at most.
-    """
-    return np.where(prices > _NOMINAL, prices, 0.0)

@@ -1,0 +1,106 @@
+"""Lower bounds: prices of pods, with what no filling of each kind of node is worth more than at these prices.
+
+Each such pair proves what no plan can undercut (:mod:`autoscaler.solver.lp.farley_bound`), whatever the search missed;
+of several the largest holds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from autoscaler.solver.deadline import Watch
+from autoscaler.solver.lp.arrays import Floats, Whole
+from autoscaler.solver.lp.column_bounds import best_filling
+from autoscaler.solver.lp.farley_bound import farley
+from autoscaler.solver.lp.master import Problem
+from autoscaler.solver.pricing.dual_weights import Weights
+from autoscaler.solver.pricing.grid import Grid
+
+_NOMINAL: Final = 1e-5
+"""Dollars per hour: a pod of the smallest nodes that EC2 sells is worth more."""
+_TABLES: Final = 6
+"""Kinds at most for which a table of their own is made."""
+_UNTIL: Final = 0.95
+"""Part of the time after which no more kinds are asked for their best filling."""
+_EXACT: Final = 5.0
+"""Units of counted work for the best filling of a kind by branch and bound: measured on openb as CPU milliseconds."""
+
+
+class Proofs:
+    """What is proven of one problem."""
+
+    def __init__(self, problem: Problem, usd: Floats, weights: Weights) -> None:
+        """``usd``: of each kind, above zero."""
+        self._problem, self._usd, self._weights = problem, usd, weights
+        self._found: list[tuple[Floats, Floats, Floats]] = []
+        """Prices of pods, ceilings of kinds, charges for limits."""
+
+    def by_weights(self, prices: Floats, charges: Floats) -> Floats:
+        """One more, by what whole nodes weigh at these prices. Gives the ceilings: dollars by kind."""
+        prices = _valued(prices)
+        ceilings = self._weights.ceilings(prices)
+        self._found.append((prices, ceilings, charges))
+        return ceilings
+
+    def by_tables(self, grid: Grid, prices: Floats, charges: Floats) -> None:
+        """One more, by ceilings for whole pods: those of the grid, and of a few kinds their own."""
+        prices = _valued(prices)
+        if not prices.any():
+            return
+        usd = self._usd + charges @ self._problem.uses
+        ceilings = grid.ceilings(prices)
+        most = max(1.0, float((ceilings / usd)[np.isfinite(ceilings)].max(initial=0.0)))
+        ceilings = np.minimum(ceilings, self._weights.lowered(ceilings, prices, most))
+        for _ in range(_TABLES):
+            kind = int(np.argmax(ceilings / usd))
+            own = grid.ceiling_of(kind, prices) if ceilings[kind] > most * usd[kind] else np.inf
+            if own >= ceilings[kind]:
+                break
+            ceilings[kind] = own
+        self._found.append((prices, ceilings, charges))
+
+    def by_best_fillings(self, prices: Floats, charges: Floats, watch: Watch) -> None:
+        """One more, for few pods: the best filling is searched of each kind that by weights may be worth its price.
+
+        By branch and bound, with no more pods than there are; what the solver has proven counts, so a limit on its
+        steps costs a little of the bound and no more.
+        """
+        problem, prices = self._problem, _valued(prices)
+        if not prices.any():
+            return
+        ceilings = np.minimum(
+            self._weights.ceilings(prices), np.where(problem.holds, prices[:, None], 0.0).T @ problem.counts
+        )
+        best, usd = 1.0, self._usd + charges @ problem.uses
+        for kind in np.argsort(-ceilings / usd, kind="stable").tolist():
+            if watch.spent() > _UNTIL or ceilings[kind] <= best * usd[kind]:
+                break
+            watch.count(_EXACT)
+            own = best_filling(
+                prices, problem.sizes, problem.counts, problem.holds[:, kind], problem.rooms[kind], seconds=watch.left()
+            )
+            ceilings[kind] = min(ceilings[kind], own)
+            best = max(best, float(ceilings[kind] / usd[kind])) if np.isinf(problem.available[kind]) else best
+        self._found.append((prices, ceilings, charges))
+
+    def bound(self, counts: Whole) -> float:
+        """Dollars per hour that no plan for so many pods of each shape can undercut."""
+        return max(
+            (
+                farley(self._problem, prices, ceilings, counts, some)
+                for prices, ceilings, charges in self._found
+                for some in (charges, np.zeros_like(charges))
+            ),
+            default=0.0,
+        )
+
+
+def _valued(prices: Floats) -> Floats:
+    """Without those of pods that only nodes at hand make worth anything: these have a nominal price.
+
+    The solver's tolerance is a large part of such prices, and one shape that is worth twice what it weighs doubles what
+    a node is worth at most.
+    """
+    return np.where(prices > _NOMINAL, prices, 0.0)
