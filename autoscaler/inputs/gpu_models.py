@@ -108,18 +108,23 @@ def _with_products(asked: Asked, sold: Sequence[_Gpu]) -> Asked:
 
 
 def _widened(affinity: tuple[Term, ...], sold: Sequence[_Gpu]) -> tuple[Term, ...]:
-    """Each term, and after it one for each kind of GPU that one of its products may be."""
+    """Each term, and after it one for each kind of GPU that one of its products may be and none that it excludes."""
     found: list[Term] = []
     for term in affinity:
-        found.append(term)
-        products = [one for one in term if one.key == words.GPU_PRODUCT and one.operator == "In"]
-        others = tuple(one for one in term if one not in products)
-        found += [
-            (*others, *requirements)
-            for gpu in (sold if products else ())
-            if all(any(map(gpu.is_labelled, one.values)) for one in products)
-            and (requirements := _that_are(gpu)) != tuple(products)
+        wanted = [one for one in term if one.key == words.GPU_PRODUCT and one.operator == "In"]
+        excluded = [one for one in term if one.key == words.GPU_PRODUCT and one.operator == "NotIn"]
+        others = tuple(one for one in term if one not in wanted and one not in excluded)
+        kept = [gpu for gpu in sold if not any(gpu.is_labelled(value) for one in excluded for value in one.values)]
+        lost = sorted({gpu.product for gpu in sold if gpu not in kept})
+        but = (*excluded, *((Requirement(words.GPU_PRODUCT, "NotIn", tuple(lost)),) if lost else ()))
+        found.append((*others, *wanted, *but))
+        # Of a model that is excluded with one size of memory the others are not.
+        may_be = [
+            gpu
+            for gpu in kept
+            if (wanted or gpu.product in lost) and all(any(map(gpu.is_labelled, one.values)) for one in wanted)
         ]
+        found += [(*others, *_that_are(gpu)) for gpu in may_be if _that_are(gpu) != tuple(wanted)]
     return tuple(found)
 
 

@@ -16,9 +16,11 @@ from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.gpu_models import with_gpu_models
 from autoscaler.inputs.kube_lists import objects_in
 from autoscaler.inputs.listed_pods import asked_in
+from autoscaler.inputs.offers import offers_of
 from autoscaler.inputs.tables import read_asked
 from autoscaler.model.cluster import FOREVER, Pod
 from autoscaler.model.errors import BadInput
+from autoscaler.model.feasibility import term_holds
 from autoscaler.model.instance_types import Price
 from autoscaler.model.labels import GPU
 from autoscaler.model.resources import Resources
@@ -311,34 +313,49 @@ def test_a_pod_takes_the_gpu_models_that_its_table_says(tmp_path: Path) -> None:
     )
 
 
+SOLD = [("v100", 16384), ("v100", 32768), ("a100", 40960), ("a100", 81920), ("a10g", 24576)]
+
+
+def sold_to(**spec: Any) -> set[str]:
+    """Names of the types of a catalogue that a pod may run on: model and MiB."""
+    prices = [Price(f"{m}/{g}", "amd64", Resources({}), 1.0, gpu_model=m, gpu_memory_mib=g) for m, g in SOLD]
+    pod = {"kind": "Pod", "metadata": {"name": "x"}, **template(**spec)}
+    found = with_gpu_models(asked(pod), prices, ())
+    return {
+        offer.price.instance_type
+        for offer in offers_of(found, prices, None, ())
+        if any(term_holds(term, {**offer.labels, "disk": "fast"}) for term in found.pods[0].affinity)
+    }
+
+
 @pytest.mark.parametrize(
     ("label", "types"),
     [
         ("Tesla-V100-SXM2-32GB", {"v100/32768"}),
         ("NVIDIA-A100-SXM4-40GB", {"a100/40960"}),
         ("NVIDIA-A10G", {"a10g/24576"}),
+        ("a100", {"a100/40960", "a100/81920"}),
         ("NVIDIA-A10", set()),
         ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", set()),
         ("NVIDIA-A10G-SHARED", set()),
     ],
 )
 def test_a_product_as_feature_discovery_calls_it_is_known_in_the_catalogue(label: str, types: set[str]) -> None:
-    """By model and memory; a node that has the label still does. A part of a GPU is no GPU."""
-    sold = [("v100", 16384), ("v100", 32768), ("a100", 40960), ("a100", 81920), ("a10g", 24576)]
-    prices = [Price(f"{m}.{g}", "amd64", Resources({}), 1.0, gpu_model=m, gpu_memory_mib=g) for m, g in sold]
-    selector = {"nvidia.com/gpu.product": label, "disk": "fast"}
-    found = with_gpu_models(
-        asked({"kind": "Pod", "metadata": {"name": "x"}, **template(nodeSelector=selector)}), prices, ()
-    )
-    (pod,) = found.pods
-    own, *others = pod.affinity
-    assert {one.key: one.values for one in own} == {"nvidia.com/gpu.product": (label,), "disk": ("fast",)}
-    assert {
-        f"{said['nvidia.com/gpu.product'][0]}/{said['nvidia.com/gpu.memory'][0]}"
-        for term in others
-        if (said := {one.key: one.values for one in term})["disk"] == ("fast",)
-    } == types
-    assert len(others) == len(types)
+    """By model and memory, whether it is wanted or excluded. A part of a GPU is no GPU."""
+    assert sold_to(nodeSelector={"nvidia.com/gpu.product": label, "disk": "fast"}) == types
+    assert sold_to(nodeSelector={"nvidia.com/gpu.product": label, "disk": "slow"}) == set()
+    terms = [{"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "NotIn", "values": [label]}]}]
+    without = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    assert sold_to(affinity=without) == {f"{model}/{memory}" for model, memory in SOLD} - types
+
+
+def test_a_node_with_the_label_of_a_product_takes_its_pods_still() -> None:
+    """As feature discovery has labelled it."""
+    prices = [Price("p3", "amd64", Resources({}), 1.0, gpu_model="v100", gpu_memory_mib=16384)]
+    label = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB"}
+    pod = {"kind": "Pod", "metadata": {"name": "x"}, **template(nodeSelector=label)}
+    (found,) = with_gpu_models(asked(pod), prices, ()).pods
+    assert [term_holds(term, label) for term in found.affinity] == [True]
 
 
 def test_a_pod_waits_for_a_gpu_model_that_nothing_has(tmp_path: Path) -> None:
