@@ -16,6 +16,7 @@ from typing import Final
 from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Policy, asg_name
 from autoscaler.inputs.asked import Asked
+from autoscaler.inputs.labels_elsewhere import NAME_PROCESSOR
 from autoscaler.inputs.offers import Offer, nodes_beside_daemons, offers_of
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
@@ -80,7 +81,7 @@ def cluster_of(
 
 
 def _names_processor(pod: Pod) -> bool:
-    return any(one.key in (words.ARCH, words.INSTANCE_TYPE) for term in pod.affinity for one in term)
+    return any(one.key in NAME_PROCESSOR for term in pod.affinity for one in term)
 
 
 def _tolerant(pod: Pod) -> Pod:

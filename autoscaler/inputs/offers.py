@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from autoscaler.config.group_entry import DISK, GroupEntry
 from autoscaler.config.policy import Policy
 from autoscaler.inputs.asked import Asked
+from autoscaler.inputs.labels_elsewhere import labels_elsewhere, region_asked, region_of, values_asked
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import DaemonSet, Node, Pod
 from autoscaler.model.constraints import Taint
@@ -35,9 +36,15 @@ def offers_of(asked: Asked, prices: Sequence[Price], policy: Policy | None, zone
     """A policy's groups, or every price in every zone: those given, else those that some pod or its volume names."""
     if policy is not None:
         return list(_of_policy(prices, policy))
-    zones = sorted(set(zones)) or sorted({*_zones(asked.pods), *_zones_of_volumes(asked.storage)}) or [""]
+    named = values_asked(asked.pods, words.ZONE) | _zones_of_volumes(asked.storage)
+    zones, region = sorted(set(zones)) or sorted(named) or [""], region_asked(asked.pods)
     return [
-        _offer(replace(price, room=_with_disk(price.room, int(parse_quantity(DISK)))), zone=zone, entry="")
+        _offer(
+            replace(price, room=_with_disk(price.room, int(parse_quantity(DISK)))),
+            zone=zone,
+            entry="",
+            labels=labels_elsewhere(price, region=region_of(zone) or region),
+        )
         for price in prices
         for zone in ((price.zone,) if price.zone else zones)
     ]
@@ -46,18 +53,6 @@ def offers_of(asked: Asked, prices: Sequence[Price], policy: Policy | None, zone
 def _with_disk(room: Resources, disk: int) -> Resources:
     """What a price says, and what pods may write on a root volume of that size."""
     return Resources({EPHEMERAL_STORAGE: ephemeral_storage_of(disk), **dict(room.items())})
-
-
-def _zones(pods: Iterable[Pod]) -> set[str]:
-    """Those that some pod names; where none does, zones do not matter."""
-    return {
-        value
-        for affinity in {pod.affinity for pod in pods}
-        for term in affinity
-        for one in term
-        if one.key == words.ZONE
-        for value in one.values
-    }
 
 
 def _zones_of_volumes(storage: Storage | None) -> set[str]:

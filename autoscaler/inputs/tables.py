@@ -270,4 +270,6 @@ def _price(row: _Row) -> Price:
         capacity_type=capacity_type,
         gpu_model=row.text("gpu_model"),
         gpu_memory_mib=row.whole("gpu_memory_mib", 0),
+        vcpus=row.whole("vcpu", 0),
+        memory_mib=row.whole("memory_mib", 0),
     )

@@ -222,3 +222,6 @@ class Price:
     gpu_model: str = ""
     gpu_memory_mib: int = 0
     """Of one GPU; 0: not said."""
+    vcpus: int = 0
+    memory_mib: int = 0
+    """Of the machine, as EC2 says; 0: not said."""

@@ -36,8 +36,8 @@ _PASSING_TAINTS = frozenset(
 
 
 def labels_of(group: Group, hostname: str) -> dict[str, str]:
-    """The labels of a new node of the group."""
-    return {
+    """The labels of a new node of the group: those that are said of it, and what its kubelet and the roles add."""
+    said = {
         words.ZONE: group.zone,
         **({} if group.mixed else {words.INSTANCE_TYPE: group.instance_type}),
         words.CAPACITY_TYPE: group.capacity_type,
@@ -48,6 +48,9 @@ def labels_of(group: Group, hostname: str) -> dict[str, str]:
         **group.labels,
         words.HOSTNAME: hostname,
     }
+    has_gpus = group.allocatable[words.GPU] > 0
+    added = {words.OLD_ARCH: said[words.ARCH], words.OLD_OS: said[words.OS]}
+    return added | ({words.GPU_PRESENT: "true"} if has_gpus else {}) | said
 
 
 def is_ready(place: Place) -> bool:

@@ -201,9 +201,12 @@ def record_of(booted: Booted, spec: NodeSpec, *, with_devices: bool) -> dict[str
         words.HOSTNAME: booted.name,
         words.ARCH: booted.type.arch,
         words.OS: "linux",
+        words.OLD_ARCH: booted.type.arch,
+        words.OLD_OS: "linux",
         words.INSTANCE_TYPE: booted.type.name,
         words.ZONE: booted.zone,
         words.REGION: booted.region,
+        **({words.GPU_PRESENT: "true"} if booted.type.gpus else {}),
     }
     if gpus:
         labels |= {words.GPU_COUNT: str(gpus), words.GPU_MEMORY: str(booted.type.gpu_memory_mib)}

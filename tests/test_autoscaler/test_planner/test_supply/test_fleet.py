@@ -153,6 +153,18 @@ def test_a_node_that_is_still_to_come_has_what_its_group_promises() -> None:
     assert not found.standing
 
 
+def test_a_new_node_has_the_labels_that_its_kubelet_and_the_roles_add() -> None:
+    """The kubelet its processor under two names, the roles that there are GPUs; what the group says goes first."""
+    made = node_places.new_place(a_group("gpu-a10g", labels={words.ARCH: "arm64"}), "new", {CPU: 1})
+    assert (made.labels[words.OLD_ARCH], made.labels[words.OLD_OS], made.labels[words.GPU_PRESENT]) == (
+        "arm64",
+        "linux",
+        "true",
+    )
+    other = node_places.new_place(a_group("gpu-a10g", labels={words.GPU_PRESENT: "no"}), "new", {CPU: 1})
+    assert other.labels[words.GPU_PRESENT] == "no"
+
+
 def test_a_mixed_group_says_no_type_of_its_new_nodes() -> None:
     """Whichever comes; all else is known."""
     group = a_group("cpu", labels={"team": "vision"})
@@ -163,6 +175,8 @@ def test_a_mixed_group_says_no_type_of_its_new_nodes() -> None:
         words.CAPACITY_TYPE: group.capacity_type,
         words.ORIGIN: words.EC2,
         words.GROUP: "cpu",
+        words.OLD_ARCH: "amd64",
+        words.OLD_OS: "linux",
         words.ARCH: "amd64",
         words.OS: "linux",
         "team": "vision",

@@ -51,17 +51,21 @@ def test_a_node_is_named_and_labelled_as_the_cloud_would() -> None:
         words.HOSTNAME: "ip-10-0-1-23.ec2.internal",
         words.ARCH: "amd64",
         words.OS: "linux",
+        words.OLD_ARCH: "amd64",
+        words.OLD_OS: "linux",
         words.INSTANCE_TYPE: "g5.12xlarge",
         words.ZONE: "us-east-1a",
         words.REGION: "us-east-1",
+        words.GPU_PRESENT: "true",
         words.GPU_COUNT: "4",
         words.GPU_MEMORY: "22888",
     }
 
 
 def test_gpus_that_are_not_registered_yet_are_not_there() -> None:
-    """Neither as a resource nor as a label."""
+    """Neither as a resource nor as what discovery labels; its kubelet says already that there are some."""
     node = record_of(BOOTED, SPEC, with_devices=False)
+    assert node["metadata"]["labels"][words.GPU_PRESENT] == "true"
     assert words.GPU not in node["status"]["allocatable"]
     assert words.GPU not in node["status"]["capacity"]
     assert words.GPU_COUNT not in node["metadata"]["labels"]
