@@ -154,15 +154,18 @@ def _is_kubernetes(text: str) -> bool:
     return first.lstrip().startswith(("{", "[", "---")) or (":" in first and "," not in first.split(":")[0])
 
 
-def _nodes(text: str, source: str) -> Iterator[Node]:
+def _nodes(text: str, source: str) -> list[Node]:
+    """Of a file that may hold the pods, too: ``kubectl get nodes,pods -A -o json``."""
     from autoscaler.inputs.kube_lists import objects_in  # noqa: PLC0415 - not needed for tables
     from autoscaler.kube.schema.convert import node_from  # noqa: PLC0415
     from autoscaler.kube.schema.core import NodeJson  # noqa: PLC0415
 
-    for one in objects_in(text, source):
-        if not one.is_object or (one.kind or "Node") != "Node":
-            raise BadInput(f"{source}: holds {one.told()}: only objects of kind Node (or a List of them) are read here")
-        yield one.made(NodeJson, node_from)
+    objects = list(objects_in(text, source))
+    nodes = [one for one in objects if one.is_object and (one.kind or "Node") == "Node"]
+    wrong = next((one for one in objects if not (nodes and one.is_object)), None)
+    if wrong is not None:
+        raise BadInput(f"{source}: holds {wrong.told()}: objects of kind Node (or a List of them) are read here")
+    return [one.made(NodeJson, node_from) for one in nodes]
 
 
 @contextmanager

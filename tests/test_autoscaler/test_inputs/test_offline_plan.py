@@ -466,6 +466,19 @@ def test_a_machine_is_given_once(tmp_path: Path) -> None:
         read_nodes(path)
 
 
+def test_machines_are_read_from_a_file_that_holds_the_pods_too(tmp_path: Path) -> None:
+    """``kubectl get nodes,pods -A -o json``; one with no node in it is refused, and so is what is no object."""
+    path = tmp_path / "all.json"
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}
+    for items, said in (([_pod("p"), node], ""), ([_pod("p")], "holds 'Pod'"), ([node, "x"], "holds 'x'")):
+        path.write_text(json.dumps({"kind": "List", "items": items}), encoding="utf-8")
+        if not said:
+            assert [one.name for one in read_nodes(path)] == ["n"]
+            continue
+        with pytest.raises(BadInput, match=said):
+            read_nodes(path)
+
+
 def test_a_policy_that_buys_nothing_leaves_everyone_waiting(tmp_path: Path) -> None:
     """Also with limits over its groups, of which there are none."""
     made = plan(tmp_path, PODS + "a,1000,1000,0,,,,\n", policy="cluster: c\ngroups: []\nlimits: {nodes: 3}\n")
