@@ -17,7 +17,7 @@ from autoscaler.model.resources import Resources, parse_quantity
 
 DISK: Final = "100Gi"
 """Of the root volume, where a policy does not say."""
-_LARGEST_DISK = 64 * 2**40
+LARGEST_DISK = 64 * 2**40
 """Of gp3: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
 InstanceTypeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
 ReservationId = Annotated[str, StringConstraints(pattern=r"^cr-[0-9a-f]{8,17}$")]
@@ -164,7 +164,7 @@ class GroupEntry(Document):
         if parse_quantity(disk) < 8 * 2**30:
             message = "must be at least 8Gi: the operating system's image needs it"
             raise ValueError(message)
-        if parse_quantity(disk) > _LARGEST_DISK:
+        if parse_quantity(disk) > LARGEST_DISK:
             message = "must be at most 64Ti: no gp3 volume is larger"
             raise ValueError(message)
         return disk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autoscaler.config.group_entry import DISK, GroupEntry
+from autoscaler.config.group_entry import DISK, LARGEST_DISK, GroupEntry
 from autoscaler.config.policy import Policy
 from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.labels_elsewhere import labels_elsewhere, region_asked, region_of, values_asked
@@ -13,8 +13,8 @@ from autoscaler.model import labels as words
 from autoscaler.model.cluster import DaemonSet, Node, Pod
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import BadInput
-from autoscaler.model.feasibility import why_not_on
-from autoscaler.model.instance_types import Price, ephemeral_storage_of
+from autoscaler.model.feasibility import amount_in_words, why_not_on
+from autoscaler.model.instance_types import Price, ephemeral_storage_of, root_volume_with
 from autoscaler.model.resources import EPHEMERAL_STORAGE, Resources, parse_quantity
 from autoscaler.model.volumes import Storage
 
@@ -38,9 +38,10 @@ def offers_of(asked: Asked, prices: Sequence[Price], policy: Policy | None, zone
         return list(_of_policy(prices, policy))
     named = values_asked(asked.pods, words.ZONE) | _zones_of_volumes(asked.storage)
     zones, region = sorted(set(zones)) or sorted(named) or [""], region_asked(asked.pods)
+    disk = root_volume_for(asked.pods)
     return [
         _offer(
-            replace(price, room=_with_disk(price.room, int(parse_quantity(DISK)))),
+            replace(price, room=_with_disk(price.room, disk)),
             zone=zone,
             entry="",
             labels=labels_elsewhere(price, region=region_of(zone) or region),
@@ -48,6 +49,23 @@ def offers_of(asked: Asked, prices: Sequence[Price], policy: Policy | None, zone
         for price in prices
         for zone in ((price.zone,) if price.zone else zones)
     ]
+
+
+def root_volume_for(pods: Iterable[Pod]) -> int:
+    """Bytes of the root volume of a node from a catalogue: the usual, or what the pod needs that writes the most."""
+    usual = int(parse_quantity(DISK))
+    most = max((pod.requests[EPHEMERAL_STORAGE] for pod in pods if not pod.node), default=0)
+    disk = usual if most <= ephemeral_storage_of(usual) else root_volume_with(most)
+    return disk if disk <= LARGEST_DISK else usual
+
+
+def note_on_disks(pods: Iterable[Pod]) -> list[str]:
+    """What is assumed of root volumes, where it is not the usual."""
+    disk = root_volume_for(pods)
+    if disk == int(parse_quantity(DISK)):
+        return []
+    size = amount_in_words(EPHEMERAL_STORAGE, disk)
+    return [f"ephemeral-storage: root volumes of {size} are planned (disk of an entry), and their price is not counted"]
 
 
 def _with_disk(room: Resources, disk: int) -> Resources:

@@ -21,6 +21,7 @@ from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.file_cluster import cluster_of
 from autoscaler.inputs.gpu_models import with_gpu_models
 from autoscaler.inputs.labels_elsewhere import notes_on
+from autoscaler.inputs.offers import note_on_disks
 from autoscaler.inputs.tables import notes_on_nodes, read_asked, read_catalog, read_nodes, without_collection
 from autoscaler.model.actions import Memory, Plan
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
@@ -160,9 +161,9 @@ def run_plan(
     if capacity_type is not None:
         prices = tuple(price for price in prices if price.capacity_type == capacity_type)
     machines, rules = read_nodes(nodes) if nodes else (), read_policy(policy) if policy else None
-    on_labels = notes_on(asked.pods) if rules is None else ()
+    assumed = (*notes_on(asked.pods), *note_on_disks(asked.pods)) if rules is None else ()
     asked = with_gpu_models(asked, prices, machines)
-    notes = (*asked.notes, *(notes_on_nodes(nodes) if nodes else ()), *on_labels)
+    notes = (*asked.notes, *(notes_on_nodes(nodes) if nodes else ()), *assumed)
     reading = time.monotonic() - start
     found = plan_offline(asked, prices, machines, policy=rules, zones=zones, deadline=span, clock=time.monotonic)
     found = replace(found, reading_seconds=reading, notes=notes)

@@ -177,6 +177,11 @@ def ephemeral_storage_of(disk: int) -> int:
     return disk - GIB - disk // 10
 
 
+def root_volume_with(storage: int) -> int:
+    """Bytes of the smallest root volume, in whole GiB, of which pods may use so many."""
+    return -(-(storage + GIB) * 10 // (9 * GIB)) * GIB
+
+
 def usable_memory_mib(memory_mib: int, *, arch: str) -> int:
     """What is left of an instance's advertised memory once the hypervisor and the firmware have taken theirs."""
     seen = memory_mib - (_ARM64_CMA_MIB if arch == "arm64" else 0)

@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 
 from autoscaler.cli.autoscale import autoscale
 from autoscaler.inputs.asked import Asked
+from autoscaler.inputs.offers import note_on_disks, root_volume_for
 from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
 from autoscaler.inputs.tables import read_asked, read_catalog, read_nodes
 from autoscaler.model.errors import BadInput
+from autoscaler.model.instance_types import ephemeral_storage_of
 from tests import ROOT, examples
 from tests.checker import faults, read_table
 from tests.checker_of_lists import faults_of_list
@@ -464,6 +466,22 @@ def test_a_machine_is_given_once(tmp_path: Path) -> None:
     path.write_text("sn,cpu_milli,memory_mib,gpu,model\nx,1000,1000,0,\nx,1000,1000,0,\n", encoding="utf-8")
     with pytest.raises(BadInput, match="'x' is given 2 times"):
         read_nodes(path)
+
+
+@pytest.mark.parametrize(("asked", "disk", "told"), [("50Gi", "", 0), ("500Gi", "557Gi", 1), ("60Ti", "", 0)])
+def test_a_root_volume_holds_what_the_largest_pod_writes(tmp_path: Path, asked: str, disk: str, told: int) -> None:
+    """As large as EBS makes one; what is assumed is said. A policy says it itself."""
+    pod = _pod("big")
+    pod["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] = asked
+    (tmp_path / "pods.json").write_text(json.dumps(pod), encoding="utf-8")
+    pods = read_asked(str(tmp_path / "pods.json")).pods
+    notes = note_on_disks(pods)
+    assert len(notes) == told
+    assert all(f"root volumes of {disk} are planned" in note for note in notes)
+    held = ephemeral_storage_of(root_volume_for(pods)) >= pods[0].requests["ephemeral-storage"]
+    assert held == (asked != "60Ti")
+    if told:
+        assert ephemeral_storage_of(root_volume_for(pods) - 2**30) < pods[0].requests["ephemeral-storage"]
 
 
 def test_machines_are_read_from_a_file_that_holds_the_pods_too(tmp_path: Path) -> None:
