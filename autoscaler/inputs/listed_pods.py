@@ -127,7 +127,7 @@ def _read(one: Written, reading: _Reading) -> None:
     elif size is not None or reading.pod_autoscalers.read(one) or makes_no_pods(one):
         reading.idle[kind] += 1
     else:
-        reading.unknown[f"{kind} ({one.api_version})"] += 1
+        reading.unknown[f"{kind} ({one.api_version or 'no apiVersion'})"] += 1
 
 
 def _with_name(one: Written, reading: _Reading) -> Written:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import shorten
 from typing import Final
 
 from autoscaler.inputs.asked import Asked
@@ -186,7 +187,9 @@ def _rows(text: str, source: str, *, needed: tuple[str, ...]) -> list[_Row]:
     reader.fieldnames = columns
     for column in needed:
         if column not in columns:
-            raise BadInput(f"{source}:1: column {column} is missing: the columns needed are {', '.join(needed)}")
+            there = shorten(", ".join(columns), 120) or "none"
+            wanted = f"the columns needed are {', '.join(needed)}"
+            raise BadInput(f"{source}:1: column {column} is missing: {wanted}; the first line has {there}")
     rows = []
     for cells in reader:
         row = _Row(source, reader.line_num, cells)

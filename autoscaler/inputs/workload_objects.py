@@ -381,7 +381,7 @@ _SIGNS: Final = frozenset({
 
 def makes_no_pods(one: Written) -> bool:
     """Whether it is of an API group whose other kinds make none by themselves."""
-    return one.api_group in _OF_THE_CLUSTER
+    return bool(one.api_version) and one.api_group in _OF_THE_CLUSTER
 
 
 def runs_something(one: Written) -> bool:

@@ -484,6 +484,14 @@ def test_a_root_volume_holds_what_the_largest_pod_writes(tmp_path: Path, asked: 
         assert ephemeral_storage_of(root_volume_for(pods) - 2**30) < pods[0].requests["ephemeral-storage"]
 
 
+def test_a_table_without_a_column_is_told_with_those_that_it_has(tmp_path: Path) -> None:
+    """So that it is seen what parts them."""
+    path = tmp_path / "pods.csv"
+    path.write_text("name;cpu_milli;memory_mib\na;1;1\n", encoding="utf-8")
+    with pytest.raises(BadInput, match=r"cpu_milli is missing: .*; the first line has name;cpu_milli;memory_mib$"):
+        read_asked(str(path))
+
+
 def test_machines_are_read_from_a_file_that_holds_the_pods_too(tmp_path: Path) -> None:
     """``kubectl get nodes,pods -A -o json``; one with no node in it is refused, and so is what is no object."""
     path = tmp_path / "all.json"

@@ -185,11 +185,13 @@ def test_kinds_that_are_not_known_are_not_said_to_run_nothing() -> None:
     """They only do not look as if they did; what names resources of the API asks for none."""
     policy = {"rules": [{"match": {"resources": {"kinds": ["Pod"]}}}]}
     (note,) = asked(
-        manifest("Certificate", "cert-manager.io/v1", {"secretName": "x"}), manifest("Policy", "kyverno.io/v1", policy)
+        manifest("Certificate", "cert-manager.io/v1", {"secretName": "x"}),
+        manifest("Policy", "kyverno.io/v1", policy),
+        {"kind": "Deployment"},
     ).notes
     assert note == (
-        "2 objects of kinds that are not known, with no sign of running anything, were passed over: "
-        "1 Certificate (cert-manager.io/v1), 1 Policy (kyverno.io/v1)"
+        "3 objects of kinds that are not known, with no sign of running anything, were passed over: "
+        "1 Certificate (cert-manager.io/v1), 1 Deployment (no apiVersion), 1 Policy (kyverno.io/v1)"
     )
 
 
