@@ -16,7 +16,7 @@ from typing import Final
 from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Policy, asg_name
 from autoscaler.inputs.asked import Asked
-from autoscaler.inputs.labels_elsewhere import NAME_PROCESSOR
+from autoscaler.inputs.labels_elsewhere import names_processor
 from autoscaler.inputs.offers import Offer, nodes_beside_daemons, offers_of
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
@@ -48,14 +48,14 @@ def cluster_of(
 
     A pod that names no processor wants the common one: others are tainted, and tolerated by pods that name one.
     """
-    if policy is None and not any(map(_names_processor, asked.pods)):
+    if policy is None and not any(map(names_processor, asked.pods)):
         prices = [price for price in prices if price.arch == _COMMON]
     offers = offers_of(asked, prices, policy, zones)
     for offer in offers:
         if offer.price.room[CPU] <= 0 or offer.price.room[MEMORY] <= 0:
             raise BadInput(f"catalog: instance type {offer.price.instance_type}: has no cpu or no memory for pods")
     pods = [
-        replace(_tolerant(pod) if _names_processor(pod) else pod, created=pod.created + number * _NEXT, scheduler="")
+        replace(_tolerant(pod) if names_processor(pod) else pod, created=pod.created + number * _NEXT, scheduler="")
         for number, pod in enumerate(asked.pods)
     ]
     most = len(pods)
@@ -78,10 +78,6 @@ def cluster_of(
         storage=asked.storage,
     )
     return look, policy
-
-
-def _names_processor(pod: Pod) -> bool:
-    return any(one.key in NAME_PROCESSOR for term in pod.affinity for one in term)
 
 
 def _tolerant(pod: Pod) -> Pod:

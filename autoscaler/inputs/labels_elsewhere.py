@@ -1,7 +1,7 @@
 """Labels by which pods choose machines on other clusters on EC2, made of what a catalogue says of a type.
 
-Those of the cloud provider, of GPU feature discovery, of EKS and of Karpenter. Nodes of a Spillway
-cluster have them where their entry's ``labels`` say so; a workload that is planned from files is asked about as it is.
+Those of the cloud provider, of GPU feature discovery, of EKS and of Karpenter. Nodes of a Spillway cluster have them
+where their entry's ``labels`` say so; a workload that is planned from files is asked about as it is.
 https://karpenter.sh/docs/concepts/scheduling/#well-known-labels
 https://docs.aws.amazon.com/eks/latest/userguide/managed-node-groups.html
 https://kubernetes.io/docs/reference/labels-annotations-taints/
@@ -23,11 +23,20 @@ _OF_EKS: Final = "eks.amazonaws.com/capacityType"
 _OF_KARPENTER: Final = "karpenter.sh/capacity-type"
 _STEM: Final = "karpenter.k8s.aws/instance-"
 _FAMILY: Final = f"{_STEM}family"
-NAME_PROCESSOR: Final = frozenset({words.ARCH, words.OLD_ARCH, words.INSTANCE_TYPE, _OLD_TYPE, _FAMILY})
+_OF_ONE_PROCESSOR: Final = frozenset({words.INSTANCE_TYPE, _OLD_TYPE, _FAMILY})
 """Labels of which each value belongs to one processor architecture."""
 _OTHERS: Final = (_OLD_TYPE, _OF_EKS, _OF_KARPENTER, words.GPU_PRODUCT, words.GPU_MEMORY, words.GPU_COUNT)
 _TYPE: Final = re.compile(r"(?P<category>[a-z]+)(-[0-9]+tb)?(?P<generation>[0-9]+)[^.]*\.(?P<size>.+)")
 _ZONE: Final = re.compile(r"(?P<region>[a-z]+(-[a-z]+)+-[0-9]+)[a-z]")
+
+
+def names_processor(pod: Pod) -> bool:
+    """Whether the pod says on which processor architecture it runs, or names types, and by them their processor."""
+    return any(
+        one.key in (words.ARCH, words.OLD_ARCH) or (one.key in _OF_ONE_PROCESSOR and one.operator == "In")
+        for term in pod.affinity
+        for one in term
+    )
 
 
 def region_of(zone: str) -> str:

@@ -69,6 +69,15 @@ def test_a_pod_is_planned_on_the_cheapest_type_with_the_label(
     assert kind_of(planned(tmp_path, nodeSelector={label: value})) == kind
 
 
+@pytest.mark.parametrize("key", ["node.kubernetes.io/instance-type", "karpenter.k8s.aws/instance-family"])
+def test_a_pod_that_excludes_types_runs_on_the_common_processor_still(tmp_path: Path, key: str) -> None:
+    """It was planned on arm64, as one that names its types: its image may not run there."""
+    expression = {"key": key, "operator": "NotIn", "values": ["m5.large", "m5"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    assert kind_of(planned(tmp_path, affinity=affinity)) == "g5.12xlarge on-demand"
+
+
 def test_what_an_autoscaler_cannot_know_is_said(tmp_path: Path) -> None:
     """Only what pods ask for, and with how many pods."""
     selector = {"karpenter.k8s.aws/instance-family": "m5", "kubernetes.io/os": "linux"}
