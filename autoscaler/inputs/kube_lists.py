@@ -7,17 +7,19 @@ one.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from textwrap import shorten
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from autoscaler.model.errors import BadInput
 
 Made = TypeVar("Made")
+_VARIABLE: Final = re.compile(r"\$(\w+|\{\w+\})")
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -73,7 +75,9 @@ class Written:
                 fields = shorten(", ".join(map(str, found)), 80) or "no fields"
                 what = f"this is no object of Kubernetes: it has neither kind nor metadata, but {fields}"
                 raise BadInput(f"{self.source}: {what}") from None
-            raise BadInput(f"{self.source}: {self.named()}: {error}") from None
+            variable = _variable_in(found)
+            filled = f"; {variable} is a variable, which is filled in first: envsubst < FILE" if variable else ""
+            raise BadInput(f"{self.source}: {self.named()}: {error}{filled}") from None
 
     def named(self) -> str:
         """Its kind and name, for a message."""
@@ -156,6 +160,14 @@ def _unlisted(documents: Iterable[Any]) -> Iterable[Any]:
             yield from document
         elif document is not None:
             yield document
+
+
+def _variable_in(value: Any) -> str:
+    """The first value that is nothing but a variable of a shell; empty where there is none."""
+    if isinstance(value, str):
+        return value if _VARIABLE.fullmatch(value) else ""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next(filter(None, map(_variable_in, inner)), "")
 
 
 def _plain(value: Any) -> Any:

@@ -118,16 +118,16 @@ def _read(one: Written, reading: _Reading) -> None:
         found = one.read(_PriorityClass)
         reading.classes[found.metadata.name] = found.value
         reading.default_class = found.value if found.global_default else reading.default_class
-    size, model = _sizes_said(one), model_of(one)
+    size, model, version = _sizes_said(one), model_of(one), one.api_version or "no apiVersion"
     reading.sizes |= size or {}
     if model is not None:
         reading.workloads.append((one, model))
     elif size is None and runs_something(one):
-        reading.notes.append(f"{one.named()} ({one.api_version}) is not planned for: what it runs is not understood")
+        reading.notes.append(f"{one.named()} ({version}) is not planned for: what it runs is not understood")
     elif size is not None or reading.pod_autoscalers.read(one) or makes_no_pods(one):
         reading.idle[kind] += 1
     else:
-        reading.unknown[f"{kind} ({one.api_version or 'no apiVersion'})"] += 1
+        reading.unknown[f"{kind} ({version})"] += 1
 
 
 def _with_name(one: Written, reading: _Reading) -> Written:

@@ -285,6 +285,16 @@ def test_a_mistake_is_told_with_the_object_s_name() -> None:
         )
 
 
+def test_a_manifest_with_variables_is_told_to_be_filled_in() -> None:
+    """As ``$NUM_NODES`` in the place of a number; a command may have variables of its own."""
+    written = manifest("Deployment", "apps/v1", {"replicas": "${NUM_NODES}", "template": template()})
+    with pytest.raises(BadInput, match=r"NUM_NODES. is a variable, which is filled in first: envsubst < FILE$"):
+        asked(written)
+    written["spec"] = {"template": template()}
+    written["spec"]["template"]["spec"]["containers"][0]["args"] = ["$HOME"]
+    assert len(asked(written).pods) == 1
+
+
 SPECS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,colour\n"
 
 
