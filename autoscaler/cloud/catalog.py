@@ -32,8 +32,8 @@ from autoscaler.model.resources import CPU, MEMORY, PODS
 
 PREFIX: Final = "ec2:"
 COLUMNS: Final = (
-    *("instance_type", "arch", "allocatable_cpu_milli", "allocatable_memory_mib", "max_pods"),
-    *("gpu_count", "gpu_model", "gpu_memory_mib", "usd_per_hour", "zone", "capacity_type"),
+    *("instance_type", "arch", "vcpu", "memory_mib", "allocatable_cpu_milli", "allocatable_memory_mib", "max_pods"),
+    *("gpu_count", "gpu_model", "gpu_memory_mib", "efa", "usd_per_hour", "zone", "capacity_type"),
 )
 _Place = tuple[str, str]
 """(instance type, zone)"""
@@ -145,7 +145,7 @@ def _spot(clients: Clients, now: datetime) -> dict[_Place, float]:
 def _rows(one: InstanceType, zone: str, *, usd: float, spot: float | None) -> Iterator[Mapping[str, object]]:
     room = one.allocatable(disk=_DISK)
     size = (room[CPU], room[MEMORY] // MIB, room[PODS], room[GPU])
-    cells = (one.name, one.arch, *size, one.gpu_model, one.gpu_memory_mib)
+    cells = (one.name, one.arch, one.vcpus, one.memory_mib, *size, one.gpu_model, one.gpu_memory_mib, one.efas)
     for price, capacity in ((usd, "on-demand"), (spot, "spot")):
         if price is not None:
             yield dict(zip(COLUMNS, (*cells, price, zone, capacity), strict=True))

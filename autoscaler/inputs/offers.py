@@ -65,7 +65,7 @@ def note_on_disks(pods: Iterable[Pod]) -> list[str]:
     if disk == int(parse_quantity(DISK)):
         return []
     size = amount_in_words(EPHEMERAL_STORAGE, disk)
-    return [f"ephemeral-storage: root volumes of {size} are planned (disk of an entry), and their price is not counted"]
+    return [f"ephemeral-storage: root volumes of {size} are planned (disk of an entry), their price is not counted"]
 
 
 def _with_disk(room: Resources, disk: int) -> Resources:
@@ -96,7 +96,7 @@ def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[Offer]:
         for zone in entry.zones:
             types = [_price_of(by_type, kind, zone, entry) for kind in entry.types]
             # Of a set any may come: count on what every one has, at the price of the dearest.
-            least = {name: min(one.room[name] for one in types) for name in types[0].room}
+            least = {name: min(one.room[name] for one in types) for name in types[0].room if name != words.EFA}
             room = Resources({**_with_disk(Resources(least), entry.disk_bytes), **Resources.parse(entry.resources)})
             usd = max(one.usd for one in types) if entry.usd_per_hour is None else entry.usd_per_hour
             price = Price(" or ".join(entry.types), types[0].arch, room, usd, zone, entry.capacity_type)

@@ -161,9 +161,9 @@ def run_plan(
     if capacity_type is not None:
         prices = tuple(price for price in prices if price.capacity_type == capacity_type)
     machines, rules = read_nodes(nodes) if nodes else (), read_policy(policy) if policy else None
-    assumed = (*notes_on(asked.pods), *note_on_disks(asked.pods)) if rules is None else ()
+    on_types = (*notes_on(asked.pods), *note_on_disks(asked.pods)) if rules is None else ()
     asked = with_gpu_models(asked, prices, machines)
-    notes = (*asked.notes, *(notes_on_nodes(nodes) if nodes else ()), *assumed)
+    notes = (*asked.notes, *(notes_on_nodes(nodes) if nodes else ()), *on_types)
     reading = time.monotonic() - start
     found = plan_offline(asked, prices, machines, policy=rules, zones=zones, deadline=span, clock=time.monotonic)
     found = replace(found, reading_seconds=reading, notes=notes)

@@ -264,6 +264,8 @@ def _price(row: _Row) -> Price:
         words.GPU: row.whole("gpu_count", 0),
         PODS: row.whole("max_pods", _PODS_ON_A_MACHINE),
     }
+    if efas := row.whole("efa", 0):
+        room[words.EFA] = efas
     capacity_type = row.text("capacity_type", "on-demand")
     if capacity_type not in ("on-demand", "spot"):
         raise row.wrong("capacity_type", capacity_type, "must be on-demand or spot")

@@ -84,6 +84,8 @@ class InstanceType:
     """Of one GPU."""
     gpu_model: str = ""
     """As EC2 calls it: ``A10G``."""
+    efas: int = 0
+    """Elastic Fabric Adapters: one on each network card."""
 
     def allocatable(self, *, disk: int) -> Resources:
         """What pods may use on a new node with a root volume of ``disk`` bytes."""
@@ -136,6 +138,7 @@ def read_instance_type(described: Mapping[str, Any]) -> InstanceType:
         ),
         gpu_memory_mib=gpus[0].get("MemoryInfo", {}).get("SizeInMiB", 0) if gpus else 0,
         gpu_model=gpus[0].get("Name", "") if gpus else "",
+        efas=min(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0), network.get("MaximumNetworkCards", 1)),
     )
 
 

@@ -21,7 +21,7 @@ from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.offers import offers_of
 from autoscaler.inputs.tables import read_catalog
 from autoscaler.model.errors import BadInput, Unavailable
-from autoscaler.model.labels import GPU
+from autoscaler.model.labels import EFA, GPU
 from autoscaler.model.resources import CPU
 from tests.builders import a_policy, an_entry
 
@@ -89,7 +89,9 @@ def test_types_that_have_a_price_are_in_the_catalogue(prices: Prices) -> None:
     found = {one.instance_type: one for one in read_catalog(prices.catalog()) if one.capacity_type == "on-demand"}
     assert sorted(found) == ["m5.large", "p4d.24xlarge"]
     assert (found["m5.large"].usd, found["m5.large"].arch, found["m5.large"].room[CPU]) == (0.096, "amd64", 1930)
-    assert found["p4d.24xlarge"].room[GPU] == 8
+    p4d = found["p4d.24xlarge"]
+    assert (p4d.room[GPU], p4d.room[EFA], p4d.vcpus, p4d.memory_mib) == (8, 4, 96, 1179648)
+    assert EFA not in found["m5.large"].room
     assert prices.told == ["catalogue of us-east-1: 2 instance types, from EC2 now"]
 
 

@@ -78,6 +78,19 @@ def test_a_pod_that_excludes_types_runs_on_the_common_processor_still(tmp_path: 
     assert kind_of(planned(tmp_path, affinity=affinity)) == "g5.12xlarge on-demand"
 
 
+def test_adapters_are_those_that_the_catalogue_says(tmp_path: Path) -> None:
+    """Without the column there are none; a policy's ``resources`` say its own."""
+    spec = {"containers": [{"name": "c", "resources": {"limits": {"vpc.amazonaws.com/efa": "4"}}}]}
+    lines, types = CATALOG.splitlines(), tmp_path / "types.csv"
+    for column, many, kind in (("efa", "2", ""), ("other", "32", ""), ("efa", "32", "g5.12xlarge on-demand")):
+        types.write_text(f"{lines[0]},{column}\n{lines[1]},0\n{lines[5]},{many}\n", encoding="utf-8")
+        assert kind_of(planned(tmp_path, "--catalog", str(types), **spec)) == kind
+    policy = a_policy(an_entry("g5", instance_type="g5.12xlarge")).model_dump(mode="json", exclude_defaults=True)
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
+    line = ("--catalog", str(types), "--policy", str(tmp_path / "policy.yaml"))
+    assert not kind_of(planned(tmp_path, *line, **spec))
+
+
 def test_what_an_autoscaler_cannot_know_is_said(tmp_path: Path) -> None:
     """Only what pods ask for, and with how many pods."""
     selector = {"karpenter.k8s.aws/instance-family": "m5", "kubernetes.io/os": "linux"}
