@@ -22,11 +22,20 @@ Made = TypeVar("Made")
 _VARIABLE: Final = re.compile(r"\$(\w+|\{\w+\})")
 
 
+NAMESPACE: Final = "default"
+"""Of an object that says none: kubectl's, unless its context has another."""
+
+
+class _HeadMeta(msgspec.Struct, gc=False):
+    namespace: str | None = None
+
+
 class _Head(msgspec.Struct, gc=False):
     """What an object says that it is."""
 
     kind: str | None = None
     api_version: str = msgspec.field(default="", name="apiVersion")
+    metadata: _HeadMeta | None = None
 
 
 class _List(msgspec.Struct, gc=False):
@@ -126,14 +135,18 @@ def _unread(raw: msgspec.Raw, source: str) -> Written:
         head = msgspec.json.decode(raw, type=_Head)
     except msgspec.ValidationError:
         return object_of(_decoded(raw), source)
+    if head.metadata is not None and not head.metadata.namespace:
+        return object_of(_decoded(raw), source)
     return Written(source, head.kind, head.api_version, raw)
 
 
-def object_of(raw: Any, source: str) -> Written:
-    """One object that is parsed already."""
+def object_of(raw: Any, source: str, *, namespace: str = NAMESPACE) -> Written:
+    """One object that is parsed already. ``namespace``: where it says none."""
     if not isinstance(raw, dict):
         return Written(source, None, "", raw)
-    kind = raw.get("kind")
+    kind, meta = raw.get("kind"), raw.get("metadata")
+    if isinstance(meta, dict) and not meta.get("namespace"):
+        raw = {**raw, "metadata": {**meta, "namespace": namespace}}
     return Written(source, None if kind is None else str(kind), str(raw.get("apiVersion", "")), raw)
 
 

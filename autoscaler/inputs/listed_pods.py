@@ -21,7 +21,7 @@ from autoscaler.inputs.volumes import Volumes
 from autoscaler.inputs.workload_objects import PodMade, makes_no_pods, model_of, pods_made_by, runs_something, unwrapped
 from autoscaler.kube.schema.convert import daemon_set_from, pod_from
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, Json, Meta, PodJson, PodSpec
-from autoscaler.kube.schema.gang_detection import may_be_alone
+from autoscaler.kube.schema.gang_detection import may_be_alone, must_be_told
 from autoscaler.kube.schema.gang_kinds import SERVED, Api, GangSizes
 from autoscaler.kube.schema.jobs import job_from
 from autoscaler.kube.schema.provisioning import PodTemplateJson, RequestJson, request_from, template_from
@@ -297,4 +297,5 @@ def _sized(pod: Pod, sizes: Mapping[tuple[str, str], GangSize]) -> Pod:
         return replace(pod, gang=None) if may_be_alone(ref) else pod
     if said.one_by_one:
         return replace(pod, gang=None)
-    return replace(pod, gang=replace(ref, size=ref.size or said.size, minimum=ref.minimum or said.minimum))
+    told = replace(ref, size=ref.size or said.size, minimum=ref.minimum or said.minimum)
+    return replace(pod, gang=replace(told, size_source="") if must_be_told(ref) else told)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from autoscaler.inputs.kube_lists import Written
+from autoscaler.inputs.kube_lists import NAMESPACE, Written
 from autoscaler.kube.schema.core import Meta
 from autoscaler.kube.schema.storage import (
     ClaimJson,
@@ -135,6 +135,6 @@ def _absent_claims(keys: list[_Key]) -> Iterator[str]:
     for namespace, names in sorted(Counter(key[0] for key in keys).items()):
         first = min(name for space, name in keys if space == namespace)
         others = f" and {names - 1} more" if names > 1 else ""
-        where = f" of namespace {namespace}" if namespace else ""
+        where = f" of namespace {namespace}" if namespace not in ("", NAMESPACE) else ""
         these, are = ("volume claim", "is") if names == 1 else ("volume claims", "are")
         yield f"{these} {first}{others}{where} {are} not in the file: volumes are taken to be made where their pods run"

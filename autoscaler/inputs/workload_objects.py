@@ -309,8 +309,9 @@ def unwrapped(one: Written) -> Iterator[Written]:
         job = {"metadata": raw.get("metadata"), "spec": spec.get("jobTemplate")}
         yield Written(one.source, "RayJob", one.api_version, job)
     elif (one.api_group, one.kind) == ("workload.codeflare.dev", "AppWrapper"):
+        namespace = raw["metadata"]["namespace"]
         for component in spec.get("components") or ():
-            yield from unwrapped(object_of(component.get("template"), one.source))
+            yield from unwrapped(object_of(component.get("template"), one.source, namespace=namespace))
     else:
         yield one
 

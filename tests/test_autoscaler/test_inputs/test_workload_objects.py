@@ -234,6 +234,29 @@ def test_pods_with_a_generated_name_each_get_one() -> None:
     assert [pod.name for pod in asked(*pods).pods] == ["run-0", "run-1", "run-2"]
 
 
+def test_a_group_of_kubernetes_says_the_size_of_its_gang_and_no_namespace_is_the_default_one(tmp_path: Path) -> None:
+    """Its pods were held for a PodGroup that the file has, once for its namespace, and for any."""
+    job = manifest("Job", "batch/v1", {"parallelism": 3, "template": template(schedulingGroup={"podGroupName": "g"})})
+    policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    group = manifest("PodGroup", "scheduling.k8s.io/v1alpha2", policy, name="g", namespace="default")
+    (tmp_path / "catalog.csv").write_text(CATALOG, encoding="utf-8")
+    line = ["plan", "--pods", str(tmp_path / "f.yaml"), "--catalog", str(tmp_path / "catalog.csv"), "--json"]
+    for objects, placed in (([job, group], 3), ([job], 0)):
+        (tmp_path / "f.yaml").write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+        made = json.loads(CliRunner().invoke(autoscale, line, catch_exceptions=False).output)
+        assert len(made["placements"]) == placed
+    assert {pod.gang.minimum for pod in asked(job, group).pods if pod.gang} == {2}
+    plain = json.dumps({"kind": "List", "items": [job, group]})
+    assert asked_in(objects_in(plain, "f"), "f").pods == asked(job, group).pods
+
+
+def test_what_an_app_wrapper_holds_is_in_its_namespace() -> None:
+    """Where it says none of its own."""
+    held = [{"template": manifest("Job", "batch/v1", JOB, name="in", **meta)} for meta in ({}, {"namespace": "b"})]
+    wrapper = manifest("AppWrapper", "workload.codeflare.dev/v1beta2", {"components": held}, namespace="a")
+    assert Counter(pod.namespace for pod in asked(wrapper).pods) == {"a": 3, "b": 3}
+
+
 def test_objects_with_a_generated_name_each_get_one_and_gangs_of_their_own() -> None:
     """Their pods are named after it."""
     jobs = [{**manifest("Job", "batch/v1", JOB), "metadata": {"generateName": "train-"}} for _ in range(2)]
