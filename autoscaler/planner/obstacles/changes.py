@@ -11,7 +11,7 @@ from typing import Final
 from autoscaler.model.cluster import Group, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.feasibility import NODE_NAME, requirement_holds, why_no_room
-from autoscaler.model.labels import GPU
+from autoscaler.model.labels import GPU, HOSTNAME
 from autoscaler.model.needed_changes import (
     CAPACITY,
     POD_RUNS,
@@ -86,10 +86,12 @@ def _is_said_by_affinity(one: Relaxation, found: Found) -> bool:
 
 
 def _value_there(asked: Requirement, found: Found) -> str | None:
-    """The value to ask for instead, where all its places have one."""
-    if asked.operator != "In" or asked.key == NODE_NAME:
+    """The value to ask for instead, where all its places have one. What a node to come is called is not known."""
+    places = [place for _, place in found.placed.places]
+    is_to_come = any(place.node is None for place in places)
+    if asked.operator != "In" or asked.key == NODE_NAME or (asked.key == HOSTNAME and is_to_come):
         return None
-    values = {place.labels.get(asked.key) for _, place in found.placed.places}
+    values = {place.labels.get(asked.key) for place in places}
     value = values.pop()
     is_one = not values and value is not None and not requirement_holds(asked, value)
     return value if is_one else None

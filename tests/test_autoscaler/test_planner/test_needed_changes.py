@@ -82,6 +82,16 @@ def test_a_gpu_pod_without_the_toleration_is_told_so_though_an_open_machine_coul
     assert said.would_fit_if == "the pod tolerates the taint nvidia.com/gpu:NoSchedule"
 
 
+def test_a_pod_is_not_told_the_host_name_of_a_node_that_is_to_come() -> None:
+    """It is known when the node is there; that of one which is there is told."""
+    pod = a_pod(selector={HOSTNAME: "gone"})
+    asked = Requirement(HOSTNAME, "In", ("gone",))
+    there = an_on_prem_node("rack-1", taints=())
+    for machines, groups, to in (([], [a_group("cpu")], None), ([there], [], "rack-1")):
+        look = a_cluster(pods=[pod], nodes=machines, groups=groups)
+        assert waits(look).changes == (NeededChange("pod", pod="nodeAffinity", requirement=asked, to=to),)
+
+
 def test_an_entry_without_a_group_waits_for_pulumi_up() -> None:
     """Not for a group to be added to the policy, where it is already; what a node offers is told by the type's name."""
     policy = a_policy(an_entry("gpu-a10g"))
