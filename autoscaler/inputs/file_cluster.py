@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -23,7 +23,7 @@ from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.constraints import Taint, Toleration
 from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import Price
-from autoscaler.model.resources import CPU, MEMORY
+from autoscaler.model.resources import CPU, MEMORY, Resources
 
 _TRIED: Final = timedelta(minutes=1)
 """After the last pod was created the scheduler has tried all of them."""
@@ -54,6 +54,7 @@ def cluster_of(
     for offer in offers:
         if offer.price.room[CPU] <= 0 or offer.price.room[MEMORY] <= 0:
             raise BadInput(f"catalog: instance type {offer.price.instance_type}: has no cpu or no memory for pods")
+    asked = replace(asked, pods=tuple(map(_with_huge_pages, asked.pods))) if policy is None else asked
     pods = [
         replace(_tolerant(pod) if names_processor(pod) else pod, created=pod.created + number * _NEXT, scheduler="")
         for number, pod in enumerate(asked.pods)
@@ -78,6 +79,26 @@ def cluster_of(
         storage=asked.storage,
     )
     return look, policy
+
+
+def note_on_huge_pages(pods: Iterable[Pod]) -> list[str]:
+    """What is assumed of them."""
+    many = sum(any(map(_is_huge_pages, pod.requests)) for pod in pods)
+    told = f"hugepages of {many} pod{'' if many == 1 else 's'} are taken from memory: nodes have to be made with them"
+    return [told] if many else []
+
+
+def _with_huge_pages(pod: Pod) -> Pod:
+    """The pod, its huge pages counted as memory: which part of a node's is set aside its configuration says."""
+    huge = {name: amount for name, amount in pod.requests.items() if _is_huge_pages(name)}
+    if not huge:
+        return pod
+    rest = {name: amount for name, amount in pod.requests.items() if name not in huge}
+    return replace(pod, requests=Resources(rest | {MEMORY: pod.requests[MEMORY] + sum(huge.values())}))
+
+
+def _is_huge_pages(resource: str) -> bool:
+    return resource.startswith("hugepages-")
 
 
 def _tolerant(pod: Pod) -> Pod:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from autoscaler.config.documents import parse_span
 from autoscaler.config.policy import Policy, read_policy
 from autoscaler.inputs.asked import Asked
-from autoscaler.inputs.file_cluster import cluster_of
+from autoscaler.inputs.file_cluster import cluster_of, note_on_huge_pages
 from autoscaler.inputs.gpu_models import with_gpu_models
 from autoscaler.inputs.labels_elsewhere import notes_on
 from autoscaler.inputs.offers import note_on_disks
@@ -161,9 +161,10 @@ def run_plan(
     if capacity_type is not None:
         prices = tuple(price for price in prices if price.capacity_type == capacity_type)
     machines, rules = read_nodes(nodes) if nodes else (), read_policy(policy) if policy else None
-    on_types = (*notes_on(asked.pods), *note_on_disks(asked.pods)) if rules is None else ()
+    assumptions = (notes_on, note_on_disks, note_on_huge_pages) if rules is None else ()
+    assumed = [note for notes_of in assumptions for note in notes_of(asked.pods)]
     asked = with_gpu_models(asked, prices, machines)
-    notes = (*asked.notes, *(notes_on_nodes(nodes) if nodes else ()), *on_types)
+    notes = (*asked.notes, *(notes_on_nodes(nodes) if nodes else ()), *assumed)
     reading = time.monotonic() - start
     found = plan_offline(asked, prices, machines, policy=rules, zones=zones, deadline=span, clock=time.monotonic)
     found = replace(found, reading_seconds=reading, notes=notes)

@@ -91,6 +91,20 @@ def test_adapters_are_those_that_the_catalogue_says(tmp_path: Path) -> None:
     assert not kind_of(planned(tmp_path, *line, **spec))
 
 
+def test_huge_pages_are_taken_from_memory(tmp_path: Path) -> None:
+    """5 GiB beside 3 are more than a node of 7 has; which nodes have some, a policy says."""
+    asked = {"cpu": "1", "memory": "3Gi", "hugepages-2Mi": "5Gi"}
+    spec = {"containers": [{"name": "c", "resources": {"limits": asked}}]}
+    made = planned(tmp_path, **spec)
+    assert kind_of(made) == "g5.12xlarge on-demand"
+    assert made["notes"] == ["hugepages of 1 pod are taken from memory: nodes have to be made with them"]
+    asked["hugepages-2Mi"] = "2Gi"
+    assert kind_of(planned(tmp_path, **spec)) == "m5.large spot"
+    policy = a_policy(an_entry("g5", instance_type="g5.12xlarge")).model_dump(mode="json", exclude_defaults=True)
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
+    assert not kind_of(planned(tmp_path, "--policy", str(tmp_path / "policy.yaml"), **spec))
+
+
 def test_what_an_autoscaler_cannot_know_is_said(tmp_path: Path) -> None:
     """Only what pods ask for, and with how many pods."""
     selector = {"karpenter.k8s.aws/instance-family": "m5", "kubernetes.io/os": "linux"}
