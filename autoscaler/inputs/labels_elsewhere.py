@@ -78,13 +78,11 @@ def labels_elsewhere(price: Price, *, region: str) -> dict[str, str]:
 
 def _of_karpenter(price: Price) -> dict[str, str]:
     """By the end of the label's key."""
-    said = {"cpu": price.vcpus, "memory": price.memory_mib}
-    gpus = price.room[words.GPU]
-    if gpus and price.gpu_model:
-        said |= {"gpu-count": gpus, "gpu-memory": price.gpu_memory_mib}
-    found = {key: str(amount) for key, amount in said.items() if amount}
-    if gpus and price.gpu_model:
-        found |= {"gpu-manufacturer": "nvidia", "gpu-name": price.gpu_model.lower().replace(" ", "-")}
+    said: dict[str, object] = {"cpu": price.vcpus, "memory": price.memory_mib}
+    if price.room[words.GPU] and price.gpu_model:
+        said |= {"gpu-count": price.room[words.GPU], "gpu-memory": price.gpu_memory_mib}
+        said |= {"gpu-manufacturer": "nvidia", "gpu-name": price.gpu_model.lower().replace(" ", "-")}
+    found = {key: str(value) for key, value in said.items() if value}
     named = _TYPE.fullmatch(price.instance_type)
     return found | ({**named.groupdict(), "family": price.instance_type.partition(".")[0]} if named else {})
 

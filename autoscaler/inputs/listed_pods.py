@@ -122,10 +122,10 @@ def _read(one: Written, reading: _Reading) -> None:
     reading.sizes |= size or {}
     if model is not None:
         reading.workloads.append((one, model))
-    elif size is None and runs_something(one):
-        reading.notes.append(f"{one.named()} ({version}) is not planned for: what it runs is not understood")
     elif size is not None or reading.pod_autoscalers.read(one) or makes_no_pods(one):
         reading.idle[kind] += 1
+    elif runs_something(one):
+        reading.notes.append(f"{one.named()} ({version}) is not planned for: what it runs is not understood")
     else:
         reading.unknown[f"{kind} ({version})"] += 1
 

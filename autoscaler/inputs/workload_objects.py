@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from autoscaler.inputs.kube_lists import Written, object_of
+from autoscaler.inputs.kube_lists import NAMESPACE, Written, object_of
 from autoscaler.kube.schema.constraints import own_claims
 from autoscaler.kube.schema.convert import pod_from
 from autoscaler.kube.schema.core import JobStatus, Json, Meta, OwnerReference, PodJson, PodSpec, Template
@@ -46,7 +46,7 @@ class _ReplicasSpec(Json, frozen=True):
 
 
 class _Replicated(Json, frozen=True):
-    """appsv1 Deployment, ReplicaSet and StatefulSet; corev1 ReplicationController; Rollout of Argo."""
+    """appsv1 Deployment, ReplicaSet, StatefulSet; corev1 ReplicationController; Argo's Rollout, Kubeflow's Notebook."""
 
     metadata: Meta
     spec: _ReplicasSpec = _ReplicasSpec()
@@ -59,16 +59,6 @@ class _Replicated(Json, frozen=True):
     def pods(self) -> Iterator[Replicas]:
         spec = self.spec
         yield Replicas(self.metadata.name, spec.replicas, spec.template, claims=spec.volume_claim_templates)
-
-
-class _Notebook(Json, frozen=True):
-    """https://www.kubeflow.org/docs/components/notebooks/api-reference/notebook-v1/: one pod."""
-
-    metadata: Meta
-    spec: _ReplicasSpec = _ReplicasSpec()
-
-    def pods(self) -> Iterator[Replicas]:
-        yield Replicas(self.metadata.name, 1, self.spec.template)
 
 
 class _JobSpec(JobPods, frozen=True):
@@ -285,7 +275,7 @@ _MODELS: Final[Mapping[tuple[str, str], Any]] = {
     ("batch", "Job"): _Job,
     ("jobset.x-k8s.io", "JobSet"): _JobSet,
     **{("kubeflow.org", kind): _Kubeflow for kind in _KUBEFLOW},
-    ("kubeflow.org", "Notebook"): _Notebook,
+    ("kubeflow.org", "Notebook"): _Replicated,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _LeaderWorkerSet,
     ("ray.io", "RayCluster"): _RayCluster,
     ("ray.io", "RayJob"): _RayJob,
@@ -309,7 +299,7 @@ def unwrapped(one: Written) -> Iterator[Written]:
         job = {"metadata": raw.get("metadata"), "spec": spec.get("jobTemplate")}
         yield Written(one.source, "RayJob", one.api_version, job)
     elif (one.api_group, one.kind) == ("workload.codeflare.dev", "AppWrapper"):
-        namespace = raw["metadata"]["namespace"]
+        namespace = (raw.get("metadata") or {}).get("namespace") or NAMESPACE
         for component in spec.get("components") or ():
             yield from unwrapped(object_of(component.get("template"), one.source, namespace=namespace))
     else:
@@ -387,7 +377,7 @@ def makes_no_pods(one: Written) -> bool:
 
 def runs_something(one: Written) -> bool:
     """Whether an object of a kind that is not known here looks as if pods were made of it."""
-    return not makes_no_pods(one) and _has_signs(one.plain())
+    return _has_signs(one.plain())
 
 
 def _has_signs(value: Any) -> bool:

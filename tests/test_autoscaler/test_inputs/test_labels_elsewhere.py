@@ -34,6 +34,14 @@ def planned(tmp_path: Path, *line: str, **spec: Any) -> dict[str, Any]:
     return found
 
 
+def by_policy(tmp_path: Path, *types: str) -> tuple[str, str]:
+    """The option for a policy with an entry for each of these types."""
+    entries = [an_entry(kind.partition(".")[0], instance_type=kind) for kind in types]
+    policy = a_policy(*entries).model_dump(mode="json", exclude_defaults=True)
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
+    return "--policy", str(tmp_path / "policy.yaml")
+
+
 def kind_of(plan: dict[str, Any]) -> str:
     """Type and capacity of its one node; empty where there is none."""
     return " ".join(f"{one['instance_type']} {one['capacity_type']}" for one in plan["nodes"])
@@ -85,10 +93,7 @@ def test_adapters_are_those_that_the_catalogue_says(tmp_path: Path) -> None:
     for column, many, kind in (("efa", "2", ""), ("other", "32", ""), ("efa", "32", "g5.12xlarge on-demand")):
         types.write_text(f"{lines[0]},{column}\n{lines[1]},0\n{lines[5]},{many}\n", encoding="utf-8")
         assert kind_of(planned(tmp_path, "--catalog", str(types), **spec)) == kind
-    policy = a_policy(an_entry("g5", instance_type="g5.12xlarge")).model_dump(mode="json", exclude_defaults=True)
-    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
-    line = ("--catalog", str(types), "--policy", str(tmp_path / "policy.yaml"))
-    assert not kind_of(planned(tmp_path, *line, **spec))
+    assert not kind_of(planned(tmp_path, "--catalog", str(types), *by_policy(tmp_path, "g5.12xlarge"), **spec))
 
 
 def test_huge_pages_are_taken_from_memory(tmp_path: Path) -> None:
@@ -100,9 +105,7 @@ def test_huge_pages_are_taken_from_memory(tmp_path: Path) -> None:
     assert made["notes"] == ["hugepages of 1 pod are taken from memory: nodes have to be made with them"]
     asked["hugepages-2Mi"] = "2Gi"
     assert kind_of(planned(tmp_path, **spec)) == "m5.large spot"
-    policy = a_policy(an_entry("g5", instance_type="g5.12xlarge")).model_dump(mode="json", exclude_defaults=True)
-    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
-    assert not kind_of(planned(tmp_path, "--policy", str(tmp_path / "policy.yaml"), **spec))
+    assert not kind_of(planned(tmp_path, *by_policy(tmp_path, "g5.12xlarge"), **spec))
 
 
 def test_what_an_autoscaler_cannot_know_is_said(tmp_path: Path) -> None:
@@ -117,10 +120,7 @@ def test_what_an_autoscaler_cannot_know_is_said(tmp_path: Path) -> None:
 
 def test_nodes_of_a_policy_have_the_labels_that_they_will_have(tmp_path: Path) -> None:
     """Those of their kubelet and of the roles; a plan on one's own groups promises no label of another autoscaler."""
-    groups = [an_entry("m5", instance_type="m5.large"), an_entry("g5", instance_type="g5.12xlarge")]
-    policy = a_policy(*groups).model_dump(mode="json", exclude_defaults=True, exclude_none=True)
-    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
-    line = ("--policy", str(tmp_path / "policy.yaml"))
+    line = by_policy(tmp_path, "m5.large", "g5.12xlarge")
     assert kind_of(planned(tmp_path, *line, nodeSelector={"beta.kubernetes.io/arch": "amd64"})) == "m5.large on-demand"
     assert kind_of(planned(tmp_path, *line, nodeSelector={"nvidia.com/gpu.present": "true"})) == "g5.12xlarge on-demand"
     assert not kind_of(planned(tmp_path, *line, nodeSelector={"karpenter.sh/capacity-type": "on-demand"}))

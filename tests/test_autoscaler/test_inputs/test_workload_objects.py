@@ -212,6 +212,7 @@ def test_a_workload_has_as_many_pods_as_its_autoscaler_keeps(  # noqa: PLR0917 -
     """A chart that is scaled so says no number of its own. Another workload of the same name is not scaled."""
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}
     scaler = manifest(kind, api_version, {"scaleTargetRef": target, least: 3, most: 5}, name="s")
+    scaler["spec"]["fallback"] = {"replicas": 6}  # KEDA's: it is no sign of pods of its own
     found = asked(
         scaler,
         manifest("Deployment", "apps/v1", {"template": template(), **written}),
@@ -255,6 +256,8 @@ def test_what_an_app_wrapper_holds_is_in_its_namespace() -> None:
     held = [{"template": manifest("Job", "batch/v1", JOB, name="in", **meta)} for meta in ({}, {"namespace": "b"})]
     wrapper = manifest("AppWrapper", "workload.codeflare.dev/v1beta2", {"components": held}, namespace="a")
     assert Counter(pod.namespace for pod in asked(wrapper).pods) == {"a": 3, "b": 3}
+    del wrapper["metadata"]
+    assert Counter(pod.namespace for pod in asked(wrapper).pods) == {"default": 3, "b": 3}
 
 
 def test_objects_with_a_generated_name_each_get_one_and_gangs_of_their_own() -> None:
