@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from stacks.local.process.supervisor import Process, answers, start_keeper, stop
 from stacks.nodes.interruptions import PATTERN
 from stacks.nodes.node_groups import group_tags
 from stacks.nodes.user_data import NodeSpec, render_user_data
-from tests.live.zygote import AWS, Zygote
+from tests.live.zygote import AWS, SPILLWAY, Child, zygote
 
 AN_IMAGE = {"Name": "name", "Values": ["al2023-ami-2*x86_64"]}
 """A filter: all images that the stand-in has are a second to write and another to read."""
@@ -131,12 +129,12 @@ def stand_in_aws(
     port = port or free_ports(1)[0]
     url, log = f"http://127.0.0.1:{port}", directory / "aws.log"
     cluster = ("--kubeconfig", str(kubeconfig)) if kubeconfig else ()
-    server = _aws_zygote().start(
+    server = zygote(AWS).start(
         *("--port", str(port), "--boot-delay", boot_delay, "--retry-after", "1s", *cluster), log=log
     )
     try:
-        until(lambda: server.wait(0) or answers(f"{url}/spillway/health"), told=partial(tail, log))
-        assert not server.wait(0), tail(log)
+        until(lambda: server.poll() is not None or answers(f"{url}/spillway/health"), told=partial(tail, log))
+        assert server.poll() is None, tail(log)
         yield Aws(
             url=url,
             env={
@@ -148,15 +146,11 @@ def stand_in_aws(
             },
         )
         server.send_signal(signal.SIGTERM)
-        server.wait(20)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(20)
     finally:
-        server.close()
-
-
-@cache
-def _aws_zygote() -> Zygote:
-    """One for all of a test process; it ends with it."""
-    return Zygote(AWS)
+        server.kill()
+        server.wait()
 
 
 @contextlib.contextmanager
@@ -176,7 +170,7 @@ def kept(processes: Sequence[Process], *, directory: Path) -> Iterator[None]:
 class Autoscaler:
     """The real command, as its own process."""
 
-    process: subprocess.Popen[bytes]
+    process: Child
     log: Path
 
     def said(self) -> list[dict[str, Any]]:
@@ -202,11 +196,8 @@ class Autoscaler:
 @contextlib.contextmanager
 def autoscaler(*words_: str, policy: Path, env: dict[str, str], kubeconfig: Path, log: Path) -> Iterator[Autoscaler]:
     """`spillway autoscale run` for the length of a ``with`` block."""
-    argv = [sys.executable, "-m", "spillway", "autoscale", "run", "--policy", str(policy), "--log-format", "json"]
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            [*argv, *words_], env=os.environ | env | {"KUBECONFIG": str(kubeconfig)}, stdout=out, stderr=out
-        )
+    line = ("autoscale", "run", "--policy", str(policy), "--kubeconfig", str(kubeconfig), "--log-format", "json")
+    process = zygote(SPILLWAY).start(*line, *words_, log=log, env=env)
     try:
         yield Autoscaler(process, log)
     finally:

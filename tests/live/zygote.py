@@ -1,12 +1,14 @@
 """Starts Python programs without the seconds that imports take: a process that has imported all of one, and forks.
 
-``python -m tests.live.zygote PROGRAM``: each line of JSON on standard input is one to start; its process id is the
-answer. What is started is the program as it is, in a process of its own.
+``python -m tests.live.zygote PROGRAM``: each line of JSON on standard input is one to start, of which the process id is
+the answer, or one that has ended, of which the exit status is. What is started is the program as it is, in a process of
+its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -15,8 +17,11 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import spillway
 from stacks.local.process.supervisor import die_with_parent
@@ -34,7 +39,7 @@ _ASKED_OF_AWS: Final = ("ec2", "autoscaling", "iam", "sts")
 class Zygote:
     """One such process; what it starts ends with it."""
 
-    def __init__(self, program: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, program: str, env: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, program],
             env=os.environ | (env or {}),
@@ -43,13 +48,20 @@ class Zygote:
             text=True,
             bufsize=1,
         )
+        self._lock = threading.Lock()
 
-    def start(self, *argv: str, log: Path) -> Child:
-        """The program with these arguments; it appends to the log."""
+    def start(self, *argv: str, log: Path, env: Mapping[str, str] | None = None) -> Child:
+        """The program with these arguments, and more of an environment; it appends to the log."""
+        log.touch()
+        return Child(self, self.ask(argv=argv, log=str(log), env=dict(env or {})))
+
+    def ask(self, **line: object) -> int:
+        """Its answer."""
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.write(json.dumps({"argv": argv, "log": str(log)}) + "\n")
-        return Child(int(self._process.stdout.readline()))
+        with self._lock:
+            self._process.stdin.write(json.dumps(line) + "\n")
+            return int(self._process.stdout.readline())
 
     def close(self) -> None:
         """End it."""
@@ -57,28 +69,53 @@ class Zygote:
         self._process.communicate()
 
 
-class Child:
-    """A process that another one has started."""
+@cache
+def zygote(program: str) -> Zygote:
+    """One for all of a test process; it ends with it."""
+    return Zygote(program)
 
-    def __init__(self, pid: int) -> None:
-        self._pidfd = os.pidfd_open(pid)
+
+class Child:
+    """A process that another one has started: as :class:`subprocess.Popen`."""
+
+    def __init__(self, parent: Zygote, pid: int) -> None:
+        self._parent, self._pid = parent, pid
+        self._pidfd = os.pidfd_open(pid)  # where it has ended by now, its parent has not been asked how
+        self._status: int | None = None
+        self._lock = threading.Lock()
+
+    def poll(self) -> int | None:
+        """Its exit status, below zero the signal that ended it; ``None`` while it runs."""
+        return self._status if self._has_ended(0) else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The same when it has ended. ``subprocess.TimeoutExpired``: so many seconds were not enough."""
+        if not self._has_ended(timeout):
+            raise subprocess.TimeoutExpired(f"process {self._pid}", timeout or 0.0)
+        assert self._status is not None
+        return self._status
 
     def send_signal(self, number: int) -> None:
         """Nothing happens where it has ended."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, number)
+        with self._lock, contextlib.suppress(ProcessLookupError):
+            if self._status is None:
+                signal.pidfd_send_signal(self._pidfd, number)
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Until it has ended, or so many seconds: whether it has."""
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return bool(poll.poll(None if timeout is None else timeout * 1e3))
-
-    def close(self) -> None:
-        """Nothing is asked of it any more; killed where it has not ended."""
+    def kill(self) -> None:
+        """As the kernel would."""
         self.send_signal(signal.SIGKILL)
-        self.wait()
-        os.close(self._pidfd)
+
+    def _has_ended(self, timeout: float | None) -> bool:
+        if self._status is None:
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            if not poll.poll(None if timeout is None else timeout * 1e3):
+                return False
+        with self._lock:
+            if self._status is None:
+                self._status = self._parent.ask(ended=self._pid)
+                os.close(self._pidfd)
+        return True
 
 
 def main(program: str) -> None:
@@ -87,15 +124,19 @@ def main(program: str) -> None:
         importlib.import_module(name)
     if program == AWS:
         _read_what_aws_offers()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end leave nothing
+    gc.collect()
+    gc.freeze()
     end_with_me = die_with_parent()
     for line in sys.stdin:
         asked = json.loads(line)
+        if "ended" in asked:
+            _, status = os.waitpid(asked["ended"], 0)
+            print(os.waitstatus_to_exitcode(status), flush=True)
+            continue
         pid = os.fork()
         if pid == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             end_with_me()
-            _run(program, asked["argv"], asked["log"])
+            _run(program, asked["argv"], asked["log"], asked["env"])
         print(pid, flush=True)
 
 
@@ -106,21 +147,18 @@ def _read_what_aws_offers() -> None:
         utils.get_service_model(service)
 
 
-def _run(program: str, argv: list[str], log: str) -> None:
-    """In the child: never comes back."""
-    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+def _run(program: str, argv: list[str], log: str, env: Mapping[str, str]) -> NoReturn:
+    """In the child: never comes back, and ends as the program does."""
+    os.environ.update(env)
+    out = os.open(log, os.O_WRONLY | os.O_APPEND)
     for number in (1, 2):
         os.dup2(out, number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    status = 1
-    try:
-        if program == AWS:
-            _draw_other_names()
-            status = importlib.import_module(AWS).main(argv)
-        else:
-            spillway.cli(argv, prog_name="spillway")
-    finally:
-        os._exit(status)
+    if program == AWS:
+        _draw_other_names()
+        sys.exit(importlib.import_module(AWS).main(argv))
+    sys.argv[1:] = argv
+    sys.exit(spillway.main())
 
 
 def _draw_other_names() -> None:
