@@ -32,7 +32,7 @@ from tests.live.zygote import AWS, SPILLWAY, Child, zygote
 
 AN_IMAGE = {"Name": "name", "Values": ["al2023-ami-2*x86_64"]}
 """A filter: all images that the stand-in has are a second to write and another to read."""
-_PAUSE, _LONGEST_PAUSE = 0.1, 0.5
+_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two looks: of a cheap one, and of the dearest."""
 POLICY = """
 cluster: test
