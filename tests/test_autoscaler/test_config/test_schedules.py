@@ -74,10 +74,10 @@ def test_it_holds_by_the_clocks_on_the_wall(moment: str, *, holds: bool) -> None
 def test_on_the_days_on_which_clocks_are_put_it_is_as_long_as_the_clocks_say(
     begin: str, end: str, night: str, hours: float
 ) -> None:
-    """Counted minute by minute over a day."""
+    """Counted over a day, six times an hour."""
     one = schedule(**{"from": begin, "to": end})
-    minutes = [at(night) + timedelta(minutes=minute) for minute in range(24 * 60)]
-    assert sum(map(one.holds_at, minutes)) == hours * 60
+    moments = [at(night) + timedelta(minutes=minute) for minute in range(0, 24 * 60, 10)]
+    assert sum(map(one.holds_at, moments)) == hours * 6
 
 
 @pytest.mark.parametrize("begin", ["20:00", "00:00", "02:30", "12:00"])
@@ -88,13 +88,9 @@ def test_between_two_turns_nothing_changes(begin: str, end: str, start: str) -> 
     one = schedule(**{"from": begin, "to": end, "days": ["fri", "sun", "mon"]})
     now = at(start)
     while now < at(start) + timedelta(days=5):
-        turn = min(one.turns_after(now))
-        missed = [
-            moment
-            for minute in range(int((turn - now) / timedelta(minutes=1)))
-            if one.holds_at(moment := now + timedelta(minutes=minute)) != one.holds_at(now)
-        ]
-        assert not missed
+        turn, held = min(one.turns_after(now)), one.holds_at(now)
+        moments = (now + timedelta(minutes=minute) for minute in range(0, int((turn - now) / timedelta(minutes=1)), 10))
+        assert all(one.holds_at(moment) == held for moment in moments)
         now = turn
 
 
