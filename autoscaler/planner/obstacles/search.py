@@ -302,7 +302,8 @@ class Search:
             size, bought = self.fleet.size_of(one.group), self.market.bought[name]
             most = bought + many if "pulumi" in without else max(0, one.group.maximum - size)
             shut = name in self.fleet.closed and "capacity" not in without
-            yield replace(one, buyable=0 if shut or self._is_paused(one.group, without) else most)
+            buyable = 0 if shut or self._is_paused(one.group, without) else most
+            yield one if buyable == one.buyable else replace(one, buyable=buyable)
         more = list(self._unbuilt_offerings()) if "pulumi" in without else []
         more += [added_for(list(shapes), self.policy)] if "group" in without else []
         for one in more:
