@@ -159,6 +159,7 @@ def _scale(asked: argparse.Namespace) -> Iterator[Figure]:
             env=cluster.aws.env,
             kubeconfig=cluster.autoscaler_kubeconfig,
             log=cluster.directory / "autoscaler.log",
+            anew=True,
         ) as brain:
             began = time.monotonic()
             until(lambda: "acting as" in brain.texts(), within=120, told=brain.texts)

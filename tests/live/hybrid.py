@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -170,7 +172,7 @@ def kept(processes: Sequence[Process], *, directory: Path) -> Iterator[None]:
 class Autoscaler:
     """The real command, as its own process."""
 
-    process: Child
+    process: Child | subprocess.Popen[bytes]
     log: Path
 
     def said(self) -> list[dict[str, Any]]:
@@ -194,10 +196,22 @@ class Autoscaler:
 
 
 @contextlib.contextmanager
-def autoscaler(*words_: str, policy: Path, env: dict[str, str], kubeconfig: Path, log: Path) -> Iterator[Autoscaler]:
-    """`spillway autoscale run` for the length of a ``with`` block."""
-    line = ("autoscale", "run", "--policy", str(policy), "--kubeconfig", str(kubeconfig), "--log-format", "json")
-    process = zygote(SPILLWAY).start(*line, *words_, log=log, env=env)
+def autoscaler(
+    *words_: str, policy: Path, env: dict[str, str], kubeconfig: Path, log: Path, anew: bool = False
+) -> Iterator[Autoscaler]:
+    """`spillway autoscale run` for the length of a ``with`` block.
+
+    ``anew``: with a start and memory of its own, to be measured; else forked from a process that has imported it.
+    """
+    line = ["autoscale", "run", "--policy", str(policy), "--kubeconfig", str(kubeconfig), "--log-format", "json"]
+    line += words_
+    process: Child | subprocess.Popen[bytes]
+    if anew:
+        with log.open("ab") as out:
+            argv = [sys.executable, "-m", "spillway", *line]
+            process = subprocess.Popen(argv, env=os.environ | env, stdout=out, stderr=out)
+    else:
+        process = zygote(SPILLWAY).start(*line, log=log, env=env)
     try:
         yield Autoscaler(process, log)
     finally:

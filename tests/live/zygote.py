@@ -79,7 +79,7 @@ class Child:
     """A process that another one has started: as :class:`subprocess.Popen`."""
 
     def __init__(self, parent: Zygote, pid: int) -> None:
-        self._parent, self._pid = parent, pid
+        self._parent, self.pid = parent, pid
         self._pidfd = os.pidfd_open(pid)  # where it has ended by now, its parent has not been asked how
         self._status: int | None = None
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class Child:
     def wait(self, timeout: float | None = None) -> int:
         """The same when it has ended. ``subprocess.TimeoutExpired``: so many seconds were not enough."""
         if not self._has_ended(timeout):
-            raise subprocess.TimeoutExpired(f"process {self._pid}", timeout or 0.0)
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
         assert self._status is not None
         return self._status
 
@@ -113,7 +113,7 @@ class Child:
                 return False
         with self._lock:
             if self._status is None:
-                self._status = self._parent.ask(ended=self._pid)
+                self._status = self._parent.ask(ended=self.pid)
                 os.close(self._pidfd)
         return True
 
@@ -158,7 +158,8 @@ def _run(program: str, argv: list[str], log: str, env: Mapping[str, str]) -> NoR
         _draw_other_names()
         sys.exit(importlib.import_module(AWS).main(argv))
     sys.argv[1:] = argv
-    sys.exit(spillway.main())
+    spillway.main()
+    sys.exit()
 
 
 def _draw_other_names() -> None:
