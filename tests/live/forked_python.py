@@ -1,9 +1,9 @@
 """A stand-in for the interpreter that runs Pulumi's programs and plugins: it has imported their packages, and forks.
 
 They would spend most of their CPU time on imports, at each ``pulumi up`` again. What runs is the program as it is, in a
-process of its own with the caller's arguments, environment, folder and files, and it ends with the caller. This
-project's own modules are not imported beforehand: a program may be of another checkout. The demo and the local ground
-call Python itself.
+process of its own with the caller's arguments, environment, folder and files, and it ends with the caller. Only
+Pulumi's debug messages are not sent. This project's own modules are not imported beforehand: a program may be of
+another checkout. The demo and the local ground call Python itself.
 """
 
 from __future__ import annotations
