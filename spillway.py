@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
@@ -52,7 +52,7 @@ def cli() -> None:
     """Spillway: GPU machines that you own fill first; what does not fit spills over to EC2 and drains back."""
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line; what a person can mend is told in words, without a stack trace."""
     try:
         status = cli.main(prog_name="spillway", standalone_mode=False)

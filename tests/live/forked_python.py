@@ -71,7 +71,7 @@ def main(address: str) -> None:
     """Fork for each caller, until standard input ends."""
     for name in _IMPORTED:
         getattr(importlib.import_module(name), "__all__", None)  # some load themselves when they are first looked at
-    pulumi.log.debug = lambda *_, **__: None  # four of five calls to the engine, which shows them to nobody
+    pulumi.log.debug = lambda *_, **__: None  # four of five calls to the engine, which drops them
     _read_what_aws_offers()
     for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
         del sys.modules[name]

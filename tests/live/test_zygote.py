@@ -28,7 +28,7 @@ def test_it_ends_with_its_own_status_and_says_what_it_says(tmp_path: Path) -> No
 
 
 def test_a_signal_ends_it_and_is_its_status(tmp_path: Path) -> None:
-    """Until then it runs; what is sent to one that has ended is sent to nobody."""
+    """Until then it runs; a signal to a process that has ended does nothing."""
     server = zygote(AWS).start("--port", str(free_ports(1)[0]), log=tmp_path / "log")
     assert server.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):

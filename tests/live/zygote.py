@@ -80,7 +80,7 @@ class Child:
 
     def __init__(self, parent: Zygote, pid: int) -> None:
         self._parent, self.pid = parent, pid
-        self._pidfd = os.pidfd_open(pid)  # where it has ended by now, its parent has not been asked how
+        self._pidfd = os.pidfd_open(pid)  # an ended process keeps its number until its status is asked for
         self._status: int | None = None
         self._lock = threading.Lock()
 
@@ -159,7 +159,6 @@ def _run(program: str, argv: list[str], log: str, env: Mapping[str, str]) -> NoR
         sys.exit(importlib.import_module(AWS).main(argv))
     sys.argv[1:] = argv
     spillway.main()
-    sys.exit()
 
 
 def _draw_other_names() -> None:

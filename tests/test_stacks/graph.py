@@ -46,7 +46,7 @@ _FEATURES: Final = (
 )
 _STACK: Final = "pulumi:pulumi:Stack"
 
-pulumi.log.debug = lambda *_, **__: None  # four of five calls to the engine, which shows them to nobody
+pulumi.log.debug = lambda *_, **__: None  # four of five calls to the engine, which drops them
 
 
 @dataclass(frozen=True, kw_only=True)
