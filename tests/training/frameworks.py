@@ -35,6 +35,12 @@ def environment(name: str, *, built: str = "", told: Mapping[str, str] = Mapping
     return made_once(name, key, make)
 
 
+def activate(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    """Have its programs first on the path. Bytecode of what they import is kept beside it, for other checkouts too."""
+    monkeypatch.setenv("PATH", f"{place / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+
+
 def made_once(name: str, key: bytes, make: Callable[[Path], None]) -> Path:
     """A folder in the cache, made where there is none for this key; older ones of its name go."""
     place = cache_root() / "frameworks" / f"{name}-{hashlib.sha256(key).hexdigest()[:8]}"

@@ -22,7 +22,7 @@ import images
 from images import launcher
 from stacks.local.process.ports import free_ports
 from tests.live.hybrid import until
-from tests.training.frameworks import environment
+from tests.training.frameworks import activate, environment
 
 pytestmark = pytest.mark.training
 PROGRAM = Path(str(images.__path__[0])) / "containers" / "tensorflow" / "train.py"
@@ -108,8 +108,9 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     """Nothing of it lives afterwards."""
+    activate(monkeypatch, environment("tensorflow"))
     ports = [f"127.0.0.1:{port}" for port in free_ports(MOST + 1)]
     made = Job(tmp_path, {"worker": ports[:MOST], "ps": ports[MOST:]})
     yield made

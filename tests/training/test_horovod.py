@@ -5,7 +5,6 @@ Its last release is of 2023: it is built against the TensorFlow of that time.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 import images
 from images.cli import TEMPLATES
-from tests.training.frameworks import environment
+from tests.training.frameworks import activate, environment
 from tests.training.line import fitted, params
 from tests.training.local_jobs import delete_all, typed
 
@@ -35,8 +34,7 @@ def researcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """A user with Horovod first on the path and no jobs; what is left of them ends at last."""
     if shutil.which("g++") is None:
         pytest.skip("Horovod is built here: install g++ and make")
-    frameworks = environment("horovod", built="horovod==0.28.1", told=BUILD)
-    monkeypatch.setenv("PATH", f"{frameworks / 'bin'}:{os.environ['PATH']}")
+    activate(monkeypatch, environment("horovod", built="horovod==0.28.1", told=BUILD))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     yield

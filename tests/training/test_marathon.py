@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import urllib.error
 import urllib.request
 from functools import partial
@@ -17,7 +16,7 @@ from images.cli import TEMPLATES
 from tests.fakes.hosts import why_not
 from tests.fakes.marathon import marathon
 from tests.live.hybrid import until
-from tests.training.frameworks import environment
+from tests.training.frameworks import activate, environment
 from tests.training.line import fitted, free_port, params, typed
 
 pytestmark = pytest.mark.training
@@ -28,7 +27,7 @@ def test_a_group_trains_and_ends_when_it_is_deleted(tmp_path: Path, monkeypatch:
     """As it is rendered, by the names of Mesos-DNS; a worker that has ended is started again until then."""
     if reason := why_not():
         pytest.skip(reason)
-    monkeypatch.setenv("PATH", f"{environment('tensorflow') / 'bin'}:{os.environ['PATH']}")
+    activate(monkeypatch, environment("tensorflow"))
     given = params("name=line", "image=none", "cpus=1", "memory=1Gi", "server_cpus=1", "server_memory=1Gi", "gpus=0")
     template = str(TEMPLATES / "parameter-server-host-network.yaml")
     own = params(f"program={PROGRAM}", f"port={free_port()}")

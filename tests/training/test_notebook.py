@@ -6,7 +6,6 @@ In an environment that a researcher would have activated; the notebook's directo
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import urllib.error
@@ -21,7 +20,7 @@ import pytest
 from images.backends import local
 from images.cli import TEMPLATES
 from tests.live.hybrid import until
-from tests.training.frameworks import environment
+from tests.training.frameworks import activate, environment
 from tests.training.local_jobs import delete_all, typed
 
 pytestmark = pytest.mark.training
@@ -43,8 +42,8 @@ while True:
 @pytest.fixture(autouse=True)
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """That of a user with Jupyter first on the path, on a machine without GPUs."""
-    programs = environment("jupyter") / "bin"
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    frameworks = environment("jupyter")
+    activate(monkeypatch, frameworks)
     for name, place in (("XDG_STATE_HOME", "state"), ("HOME", "home"), ("JUPYTER_CONFIG_DIR", "config")):
         monkeypatch.setenv(name, str(tmp_path / place))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -53,7 +52,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).mkdir()
     (tmp_path / "config" / "jupyter_server_config.py").write_text("c.ServerApp.allow_root = True\n")
     monkeypatch.chdir(tmp_path)
-    yield programs / "python"
+    yield frameworks / "bin" / "python"
     delete_all()
 
 

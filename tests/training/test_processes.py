@@ -6,7 +6,6 @@ activated. Each job has to end by itself, with servers that wait for ever.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 import images
 from images.backends import local
 from images.cli import TEMPLATES
-from tests.training.frameworks import environment
+from tests.training.frameworks import activate, environment
 from tests.training.local_jobs import delete_all, typed
 
 pytestmark = pytest.mark.training
@@ -33,7 +32,7 @@ roles:
 @pytest.fixture(autouse=True)
 def researcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A user with TensorFlow first on the path and no jobs; what is left of them ends at last."""
-    monkeypatch.setenv("PATH", f"{environment('tensorflow') / 'bin'}:{os.environ['PATH']}")
+    activate(monkeypatch, environment("tensorflow"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.chdir(tmp_path)

@@ -127,7 +127,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         head = made.cluster.head
         with tunnel(head, aws.url):
             env = aws.env | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{PORT}", "PYTHONDONTWRITEBYTECODE": "1"}
-            env["PYTHONPATH"] = str(repository)
+            env |= {"PYTHONPATH": str(repository), "PYTHONPYCACHEPREFIX": sys.pycache_prefix or ""}
             text = "".join(f"{key}={value}\n" for key, value in env.items())
             head.run(f"printf %s {shlex.quote(text)} > /etc/slurm/spillway.env && chmod a+r /etc/slurm/spillway.env")
             head.run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 import images
 from images.cli import TEMPLATES
-from tests.training.frameworks import environment
+from tests.training.frameworks import activate, environment
 from tests.training.line import fitted, params
 from tests.training.local_jobs import delete_all, typed
 
@@ -32,7 +31,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         pytest.skip("Spark needs Java: install openjdk-17-jre-headless")
     [packages] = (environment("spark") / "lib").glob("python3*/site-packages")
     monkeypatch.setenv("PYTHONPATH", str(packages))
-    monkeypatch.setenv("PATH", f"{environment('tensorflow') / 'bin'}:{os.environ['PATH']}")
+    activate(monkeypatch, environment("tensorflow"))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("PYSPARK_PYTHON", str(environment("tensorflow") / "bin" / "python"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -10,7 +10,7 @@ import pytest
 import images
 from images.cli import TEMPLATES
 from tests.live.hybrid import until
-from tests.training.frameworks import environment
+from tests.training.frameworks import activate, environment
 from tests.training.line import fitted, free_port, params, typed
 from tests.training.yarn import DOMAIN, GOES_ON, Yarn, mini_yarn, why_not
 
@@ -25,12 +25,12 @@ def test_containers_train_and_the_service_ends_with_its_workers(
     """The service as it is rendered: two workers and a server, run by the launcher that travels in it."""
     if reason := why_not():
         pytest.skip(reason)
-    path = f"{environment('tensorflow') / 'bin'}:{os.environ['PATH']}"
-    monkeypatch.setenv("PATH", path)
+    activate(monkeypatch, environment("tensorflow"))
     logs, job, service = tmp_path / "logs", tmp_path / "line.yaml", tmp_path / "service.json"
     logs.mkdir()
     template = (TEMPLATES / "parameter-server-host-network.yaml").read_text()
-    seen = f"    volumes: [{{mount: {logs}, host: {logs}}}]\n    env: {{PATH: '{path}'}}\n"  # in place of the image's
+    path = f"env: {{PATH: '{os.environ['PATH']}'}}"  # in place of the image's
+    seen = f"    volumes: [{{mount: {logs}, host: {logs}}}]\n    {path}\n"
     job.write_text(template.replace("    entry:", f"{seen}    entry:") + f"logs: {logs}\n")
     given = params("name=line", "cpus=1", "memory=1Gi", "server_cpus=1", "server_memory=1Gi", "gpus=0")
     service.write_text(
