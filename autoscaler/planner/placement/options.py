@@ -7,7 +7,7 @@ shape one that holds it cheaply before others; then each node's contents go to t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -59,17 +59,19 @@ def options_for(
     if not rest:
         return [((0.0, 0.0), lambda: fill_standing(items, snapshot, within)[0])]
     found: list[tuple[Cost, Callable[[], Option | None]]] = []
-    filled = snapshot.mark()
+    filled, first = snapshot.mark(), len(market.opened)
     seen = set()
     for prefer in _preferences(rest, market, within, buy=buy):
         script = _open_for(rest, market, within, prefer, buy=buy)
+        is_hopeless = script is None and len(market.opened) == first  # whichever offering were opened first
         snapshot.undo(filled)
+        if is_hopeless:
+            break
         for one in (script, _shrunk(script, market, within)) if script else ():
             names = tuple(offering.group.name for offering in one.bins)
             if (names, one.puts) in seen:
                 continue
             seen.add((names, one.puts))
-            first = len(market.opened)
             if _replay(one, market, within) is not None:
                 found.append((_cost(market.opened[first:], market, own), _redo(items, one, market, within)))
             snapshot.undo(filled)
@@ -97,10 +99,11 @@ Preference = tuple[Offering | None, int | None]
 """An offering to open before others, and so many times at most (``None``: always)."""
 
 
-def _preferences(rest: Sequence[Item], market: Market, within: Within, *, buy: bool) -> list[Preference]:
+def _preferences(rest: Sequence[Item], market: Market, within: Within, *, buy: bool) -> Iterator[Preference]:
     """What to open first: nothing in particular; then, for each shape, the few that hold it cheapest."""
+    yield None, None
     if not market.thorough:
-        return [(None, None)]
+        return
     left = Counter(shape for _, shape in rest)
     found: dict[str, Offering] = {}
     for shape in sorted(left, key=lambda shape: shape.rank):
@@ -108,7 +111,7 @@ def _preferences(rest: Sequence[Item], market: Market, within: Within, *, buy: b
             found.setdefault(offering.group.name, offering)
     preferred = list(found.values())[:_RULES_AT_MOST]
     times: tuple[int | None, ...] = (1, 2, None) if len(rest) > 1 else (1,)
-    return [(None, None), *((offering, many) for offering in preferred for many in times)]
+    yield from ((offering, many) for offering in preferred for many in times)
 
 
 def _by_cost(shape: Shape, left: int, market: Market, within: Within, *, buy: bool) -> list[Offering]:
