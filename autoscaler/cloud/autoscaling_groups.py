@@ -15,12 +15,11 @@ from autoscaler.cloud.clients import Clients
 from autoscaler.cloud.errors import NotAllowed, NotLeader, Refused, one_failure_alone, refusal_code, told_in_words
 from autoscaler.cloud.interruption_queue import InterruptionQueue
 from autoscaler.cloud.launches import REFUSALS_LAST, being_tried, refusals
-from autoscaler.cloud.node_templates import allocatable_of, capacity_type_of, labels_of, tag_of, taints_of, types_of
+from autoscaler.cloud.node_templates import NodeTemplate, tags_of
 from autoscaler.cloud.prices import Prices
 from autoscaler.cloud.purchases import AT_MOST, Bought, launched, living, refused, token_of, why_not_at_once
 from autoscaler.cloud.quotas import Quota, Quotas
 from autoscaler.cloud.reservations import Reservations
-from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Group, Instance, Refusal
@@ -120,7 +119,7 @@ class Ec2:
         vcpus, quota = self._draws(raw)
         if quota is not None and count * vcpus > quota.left:
             said = f"{quota}, and {_nodes(count)} would be {count * vcpus} more"
-            code = "ReservationCapacityExceeded" if tag_of(raw, words.TAG_RESERVATION) else "VcpuLimitExceeded"
+            code = "ReservationCapacityExceeded" if words.TAG_RESERVATION in tags_of(raw) else "VcpuLimitExceeded"
             return Bought(desired=was, refusals=(Refusal(self._now(), code, said),))
         try:
             if to - was > count:  # it has more than it desires, which AWS would end as it sees fit
@@ -139,11 +138,12 @@ class Ec2:
 
     def _draws(self, raw: AutoScalingGroupTypeDef) -> tuple[int, Quota | None]:
         """VCPUs of one node, and the quota that it draws on as far as it is known."""
-        entry, reservation = self._entry(raw), tag_of(raw, words.TAG_RESERVATION)
+        template = NodeTemplate.of(raw, self._policy)
+        entry = template.entry
         if entry is None:
             return 0, None
         vcpus = max((self._types[one].vcpus for one in entry.types if one in self._types), default=0)
-        return vcpus, self._quota(reservation or one_quota(entry.types, spot=entry.capacity_type == "spot"))
+        return vcpus, self._quota(template.reservation or one_quota(entry.types, spot=entry.capacity_type == "spot"))
 
     def _buy(self, raw: AutoScalingGroupTypeDef, count: int, *, to: int, token: str) -> Bought:
         name = raw["AutoScalingGroupName"]
@@ -263,7 +263,8 @@ class Ec2:
     def _described(self, name: str) -> AutoScalingGroupTypeDef | None:
         with told_in_words(self._policy.region):
             found = self._clients.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
-        ours = (raw for raw in found["AutoScalingGroups"] if tag_of(raw, words.TAG_CLUSTER) == self._policy.cluster)
+        cluster = self._policy.cluster
+        ours = (raw for raw in found["AutoScalingGroups"] if tags_of(raw).get(words.TAG_CLUSTER) == cluster)
         return next(ours, None)
 
     def _set_desired(self, name: str, to: int) -> None:
@@ -277,22 +278,22 @@ class Ec2:
     # --- From what AWS says to the noun ---
 
     def _groups_from(self, raws: list[AutoScalingGroupTypeDef]) -> Iterator[Group]:
-        self._learn_types({kind for raw in raws for kind in types_of(raw, self._entry(raw))})
+        policy = self._policy
+        templates = [NodeTemplate.of(raw, policy) for raw in raws]
+        self._learn_types({kind for template in templates for kind in template.types})
         self._learn_launch_times(raws)
-        self._learn_quotas(raws)
-        self._learn_reservations(raws)
-        for raw in raws:
+        self._learn_quotas(templates)
+        self._learn_reservations(templates)
+        for template in templates:
             try:
-                yield self._noun(raw)
+                yield self._noun(template)
             except (KeyError, ValueError, IndexError) as error:
-                self._warn_once(f"the group {raw['AutoScalingGroupName']} is left out: {error}")
+                self._warn_once(f"the group {template.raw['AutoScalingGroupName']} is left out: {error}")
 
-    def _noun(self, raw: AutoScalingGroupTypeDef) -> Group:
-        entry, name = self._entry(raw), raw["AutoScalingGroupName"]
-        types, zone = types_of(raw, entry), raw["AvailabilityZones"][0]
+    def _noun(self, template: NodeTemplate) -> Group:
+        raw, entry, types, capacity = template.raw, template.entry, template.types, template.capacity_type
+        name, zone, reservation = raw["AutoScalingGroupName"], raw["AvailabilityZones"][0], template.reservation
         kind = " or ".join(types)
-        capacity = capacity_type_of(raw, entry)
-        reservation = tag_of(raw, words.TAG_RESERVATION)
         stands = entry is not None and (entry.types, entry.capacity_reservation or "") == (types, reservation)
         price = self._prices.of_group(name, types, zone=zone, capacity=capacity, entry=entry, stands=stands)
         if price is None:
@@ -303,22 +304,21 @@ class Ec2:
         if entry is None:
             self._warn_once(
                 f"the group {name} is tagged for this cluster, but the policy has no entry "
-                f"{tag_of(raw, words.TAG_GROUP)!r}: it is not grown"
+                f"{template.group!r}: it is not grown"
             )
         desired = raw["DesiredCapacity"]
-        belongs = {words.CAPACITY_TYPE: capacity, words.REGION: self._policy.region}
         instances = tuple(self._instance(one) for one in raw.get("Instances", []))
         refused, launching = self._launches(name, instances, desired)
         return Group(
             name=name,
-            entry=entry.name if entry else tag_of(raw, words.TAG_GROUP) or name,
+            entry=entry.name if entry else template.group or name,
             instance_type=kind,
             zone=zone,
-            allocatable=allocatable_of(raw, entry, types, self._types),
+            allocatable=template.allocatable(self._types),
             usd_per_hour=price or 0.0,
             capacity_type=capacity,
-            labels=belongs | labels_of(raw, entry, types, self._types),
-            taints=taints_of(raw, entry),
+            labels={words.REGION: self._policy.region, **template.labels(self._types)},
+            taints=template.taints(),
             minimum=raw["MinSize"],
             maximum=raw["MaxSize"] if price is not None and entry is not None else desired,
             desired=desired,
@@ -330,13 +330,10 @@ class Ec2:
             quota_left=quota.left if (quota := self._quota(code)) is not None else None,
             mixed=len(types) > 1,
             max_size=raw["MaxSize"],
-            built_from=tag_of(raw, words.TAG_BUILT_FROM),
+            built_from=template.built_from,
             reservation=reservation,
             block=self._reservations.block(reservation) if capacity == "capacity-block" else None,
         )
-
-    def _entry(self, raw: AutoScalingGroupTypeDef) -> GroupEntry | None:
-        return self._policy.entry(tag_of(raw, words.TAG_GROUP))
 
     def _instance(self, raw: Any) -> Instance:
         state = next(
@@ -351,30 +348,30 @@ class Ec2:
             is_down=raw["LifecycleState"] == _DOWN,
         )
 
-    def _learn_quotas(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
+    def _learn_quotas(self, templates: Iterable[NodeTemplate]) -> None:
         if self._quotas is None:
             return
         ours: Counter[str] = Counter()
-        for raw in raws:
-            if (entry := self._entry(raw)) is not None:
+        for template in templates:
+            if (entry := template.entry) is not None:
                 fewest = min((self._types[one].vcpus for one in entry.types if one in self._types), default=0)
                 code = one_quota(entry.types, spot=entry.capacity_type == "spot")
-                is_reserved = bool(tag_of(raw, words.TAG_RESERVATION))  # it draws on a quota from when it is made
-                ours[code] += 0 if is_reserved else fewest * _wanted(raw)
+                # a reservation draws on a quota from when it is made
+                ours[code] += 0 if template.reservation else fewest * template.wanted
         with one_failure_alone(self._warn_once, "what its quotas leave, so that EC2 may refuse what they do not"):
             self._quotas.read(ours.keys() - {""}, self._learn_types)
         for code, vcpus in ours.items():
             self._quotas.holds(code, vcpus)
 
-    def _learn_reservations(self, raws: Iterable[AutoScalingGroupTypeDef]) -> None:
+    def _learn_reservations(self, templates: Iterable[NodeTemplate]) -> None:
         vcpus_of, blocks = {}, set()
         ours: Counter[str] = Counter()
-        for raw in raws:
-            if reservation := tag_of(raw, words.TAG_RESERVATION):
-                (kind, *_) = types_of(raw, self._entry(raw))
+        for template in templates:
+            if reservation := template.reservation:
+                (kind, *_) = template.types
                 vcpus_of[reservation] = self._types[kind].vcpus if kind in self._types else 0
-                ours[reservation] += vcpus_of[reservation] * _wanted(raw)
-                blocks |= {reservation} if capacity_type_of(raw, self._entry(raw)) == "capacity-block" else set()
+                ours[reservation] += vcpus_of[reservation] * template.wanted
+                blocks |= {reservation} if template.capacity_type == "capacity-block" else set()
         self._reservations.read(vcpus_of, blocks=blocks)
         for one, vcpus in ours.items():
             self._reservations.holds(one, vcpus)
@@ -436,11 +433,6 @@ class Ec2:
 
 def _instances_of(raws: Iterable[AutoScalingGroupTypeDef]) -> set[str]:
     return {one["InstanceId"] for raw in raws for one in raw.get("Instances", [])}
-
-
-def _wanted(raw: AutoScalingGroupTypeDef) -> int:
-    """Nodes that it has or is to get, for what draws on a quota or a reservation."""
-    return max(raw["DesiredCapacity"], living(raw))
 
 
 def _nodes(count: int) -> str:
