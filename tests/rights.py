@@ -82,6 +82,7 @@ def _filled(text: str) -> str:
     return text.replace("${aws:PrincipalAccount}", ACCOUNT)
 
 
+@cache
 def _is_like(text: str, pattern: str) -> bool:
     return _compiled(pattern).fullmatch(text) is not None
 

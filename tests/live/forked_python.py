@@ -26,12 +26,12 @@ import traceback
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
-import boto3
 import pulumi
 
 from stacks.local.process.supervisor import die_with_parent
+from tests.aws_descriptions import read_once
 
 _CALLER: Final = Path(__file__).with_name("call_forked_python.py")
 _IMPORTED: Final = (
@@ -45,7 +45,7 @@ _OURS: Final = ("autoscaler", "stacks", "tests")
 _SERVERS: Final[list[subprocess.Popen[bytes]]] = []
 """Of this process: one at most."""
 _ASKED_OF_AWS: Final = ("autoscaling", "ec2", "elbv2", "iam", "ssm", "sts")
-"""Services whose description most plugins read; that of EC2 takes half a second."""
+"""By most plugins."""
 
 
 @cache
@@ -72,7 +72,7 @@ def main(address: str) -> None:
     for name in _IMPORTED:
         getattr(importlib.import_module(name), "__all__", None)  # some load themselves when they are first looked at
     pulumi.log.debug = lambda *_, **__: None  # four of five calls to the engine, which drops them
-    _read_what_aws_offers()
+    read_once(*_ASKED_OF_AWS)
     for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
         del sys.modules[name]
     gc.collect()
@@ -92,16 +92,6 @@ def main(address: str) -> None:
                 _answer(caller)
             caller.close()
     shutil.rmtree(Path(address).parent)
-
-
-def _read_what_aws_offers() -> None:
-    """Into what every client of this process takes it from; who asks AWS, and where, is read when one is made."""
-    boto3.setup_default_session()
-    session: Any = boto3.DEFAULT_SESSION
-    loader = session._session.get_component("data_loader")
-    for service in _ASKED_OF_AWS:
-        loader.load_service_model(service, "service-2")
-    loader.load_data("endpoints")
 
 
 def _answer(caller: socket.socket) -> NoReturn:

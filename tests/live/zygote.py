@@ -25,6 +25,7 @@ from typing import Any, Final, NoReturn
 
 import spillway
 from stacks.local.process.supervisor import die_with_parent
+from tests.aws_descriptions import read_once
 
 SPILLWAY: Final = "spillway"
 AWS: Final = "stacks.local.fake_aws.server"
@@ -32,8 +33,10 @@ _IMPORTED: Final = {
     SPILLWAY: ("autoscaler.service", "autoscaler.reporting.metrics", "kubernetes.config", "kubernetes.client", "boto3"),
     AWS: (AWS, "moto.ec2.responses", "moto.autoscaling.responses"),
 }
-_ASKED_OF_AWS: Final = ("ec2", "autoscaling", "iam", "sts")
-"""Services whose description each test reads; that of EC2 takes half a second."""
+_SERVED: Final = ("ec2", "autoscaling", "iam", "sts")
+"""What the stand-in for AWS is asked in each test."""
+_ASKED: Final = ("ec2", "autoscaling", "pricing", "service-quotas", "sqs")
+"""What the autoscaler asks of AWS."""
 
 
 class Zygote:
@@ -123,7 +126,9 @@ def main(program: str) -> None:
     for name in _IMPORTED[program]:
         importlib.import_module(name)
     if program == AWS:
-        _read_what_aws_offers()
+        _read_what_aws_serves()
+    else:
+        read_once(*_ASKED)
     gc.collect()
     gc.freeze()
     end_with_me = die_with_parent()
@@ -140,10 +145,10 @@ def main(program: str) -> None:
         print(pid, flush=True)
 
 
-def _read_what_aws_offers() -> None:
+def _read_what_aws_serves() -> None:
     """What moto reads at the first call of each service."""
     utils: Any = importlib.import_module("moto.core.utils")
-    for service in _ASKED_OF_AWS:
+    for service in _SERVED:
         utils.get_service_model(service)
 
 
