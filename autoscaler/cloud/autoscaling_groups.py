@@ -23,6 +23,7 @@ from autoscaler.cloud.reservations import Reservations
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Group, Instance, Refusal
+from autoscaler.model.enumeration import counted
 from autoscaler.model.instance_types import InstanceType, one_quota, read_instance_type
 
 if TYPE_CHECKING:
@@ -115,10 +116,11 @@ class Ec2:
         raw = self._as_planned(name, was)
         count = to - max(was, living(raw) + coming)
         if count < 1:
-            raise Changed(f"{name} has {_nodes(living(raw) + coming)} by now, or is launching them", self.group(name))
+            here = counted(living(raw) + coming, "node")
+            raise Changed(f"{name} has {here} by now, or is launching them", self.group(name))
         vcpus, quota = self._draws(raw)
         if quota is not None and count * vcpus > quota.left:
-            said = f"{quota}, and {_nodes(count)} would be {count * vcpus} more"
+            said = f"{quota}, and {counted(count, 'node')} would be {count * vcpus} more"
             code = "ReservationCapacityExceeded" if words.TAG_RESERVATION in tags_of(raw) else "VcpuLimitExceeded"
             return Bought(desired=was, refusals=(Refusal(self._now(), code, said),))
         try:
@@ -184,7 +186,9 @@ class Ec2:
         raw = self._as_planned(name, was)
         here = living(raw)
         if here > to:
-            raise Changed(f"{name} has {_nodes(here)} by now: EC2 delivered what it had refused", self.group(name))
+            raise Changed(
+                f"{name} has {counted(here, 'node')} by now: EC2 delivered what it had refused", self.group(name)
+            )
         self._set_desired(name, to)
         now = self.group(name)
         if now is None:
@@ -254,10 +258,8 @@ class Ec2:
         if now is None:
             raise Changed(f"{name} is not there any more")
         if now["DesiredCapacity"] != was:
-            said = (
-                f"{name} was to have {_nodes(was)} when this was decided, and is to have {now['DesiredCapacity']} now"
-            )
-            raise Changed(said, self.group(name))
+            said = f"{name} was to have {counted(was, 'node')} when this was decided"
+            raise Changed(f"{said}, and is to have {now['DesiredCapacity']} now", self.group(name))
         return now
 
     def _described(self, name: str) -> AutoScalingGroupTypeDef | None:
@@ -433,7 +435,3 @@ class Ec2:
 
 def _instances_of(raws: Iterable[AutoScalingGroupTypeDef]) -> set[str]:
     return {one["InstanceId"] for raw in raws for one in raw.get("Instances", [])}
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"

@@ -21,6 +21,7 @@ from autoscaler.inputs.offers import Offer, nodes_beside_daemons, offers_of
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.constraints import Taint, Toleration
+from autoscaler.model.enumeration import counted
 from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import Price
 from autoscaler.model.resources import CPU, MEMORY, Resources
@@ -84,7 +85,7 @@ def cluster_of(
 def note_on_huge_pages(pods: Iterable[Pod]) -> list[str]:
     """What is assumed of them."""
     many = sum(any(map(_is_huge_pages, pod.requests)) for pod in pods)
-    told = f"hugepages of {many} pod{'' if many == 1 else 's'} are taken from memory: nodes have to be made with them"
+    told = f"hugepages of {counted(many, 'pod')} are taken from memory: nodes have to be made with them"
     return [told] if many else []
 
 

@@ -18,6 +18,7 @@ from autoscaler.inputs.asked import Asked
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Node, Pod
 from autoscaler.model.constraints import Requirement, Term
+from autoscaler.model.enumeration import counted
 from autoscaler.model.instance_types import Price
 
 _SPEC: Final = re.compile(r"(?P<model>[a-z]+[0-9]+[a-z]*?)(?:m(?P<gib>[0-9]+))?")
@@ -152,7 +153,7 @@ def _tied(pod: Pod, terms: tuple[Term, ...] | None) -> Pod:
 def _unknown(specs: Mapping[str, str], terms: Mapping[str, tuple[Term, ...]], supply: set[_Gpu]) -> list[str]:
     pods = Counter(specs.values())
     return [
-        f"gpu_spec {spec}: no machine and no instance type in the catalogue has such a GPU: {pods[spec]} pods wait"
+        f"gpu_spec {spec} of {counted(pods[spec], 'pod')}: no machine, and no type in the catalogue, has such a GPU"
         for spec in sorted(terms)
         if not any(gpu.is_one_of(spec) for gpu in supply)
     ]

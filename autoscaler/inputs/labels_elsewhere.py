@@ -16,6 +16,7 @@ from typing import Final
 
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Pod
+from autoscaler.model.enumeration import counted
 from autoscaler.model.instance_types import Price
 
 _OLD_TYPE: Final = "beta.kubernetes.io/instance-type"
@@ -97,5 +98,5 @@ def notes_on(pods: Iterable[Pod]) -> list[str]:
     )
     if not asked:
         return []
-    told = ", ".join(f"{key} ({many} pod{'' if many == 1 else 's'})" for key, many in sorted(asked.items()))
+    told = ", ".join(f"{key} ({counted(many, 'pod')})" for key, many in sorted(asked.items()))
     return [f"labels read from the catalogue, which nodes of an entry have where its labels say so: {told}"]

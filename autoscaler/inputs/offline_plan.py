@@ -25,6 +25,7 @@ from autoscaler.inputs.offers import note_on_disks
 from autoscaler.inputs.tables import notes_on_nodes, read_asked, read_catalog, read_nodes, without_collection
 from autoscaler.model.actions import Memory, Plan
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
+from autoscaler.model.enumeration import counted
 from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import Price
 from autoscaler.model.labels import GROUP, ZONE
@@ -231,32 +232,28 @@ def _next_name(group: Group, numbers: Counter[str], taken: set[str]) -> str:
 
 def show(plan: OfflinePlan, *, echo: Callable[[str], None]) -> None:
     """A short table for people."""
-    counted: dict[tuple[str, str, str, float], int] = defaultdict(int)
+    bought: dict[tuple[str, str, str, float], int] = defaultdict(int)
     for node in plan.nodes:
-        counted[node.instance_type, node.zone, node.capacity_type, node.usd_per_hour] += 1
-    if counted:
+        bought[node.instance_type, node.zone, node.capacity_type, node.usd_per_hour] += 1
+    if bought:
         echo(f"{'NODES':>6}  {'INSTANCE TYPE':<20} {'ZONE':<12} {'CAPACITY':<10} {'$/H EACH':>10} {'$/H':>12}")
-    for (kind, zone, capacity, usd), many in sorted(counted.items(), key=lambda item: -item[0][3] * item[1]):
+    for (kind, zone, capacity, usd), many in sorted(bought.items(), key=lambda item: -item[0][3] * item[1]):
         echo(f"{many:>6}  {kind:<20} {zone or 'any':<12} {capacity:<10} {usd:>10.4f} {usd * many:>12.4f}")
     bound = plan.lower_bound_usd_per_hour
     gap = f", at most {plan.usd_per_hour / bound - 1:.2%} above the cheapest there is" if bound > 0 else ""
-    nodes = _many(len(plan.nodes), "node")
-    bought = f"{plan.usd_per_hour:.4f} $/h for {nodes} (no plan costs less than {bound:.4f} $/h{gap})"
+    nodes = counted(len(plan.nodes), "node")
+    told = f"{plan.usd_per_hour:.4f} $/h for {nodes} (no plan costs less than {bound:.4f} $/h{gap})"
     idle = "nothing may be bought for the pods that wait" if plan.waiting else "nothing has to be bought"
-    echo(bought if counted else idle)
+    echo(told if bought else idle)
     took = f"{plan.seconds:.2f} s, after {plan.reading_seconds:.2f} s to read the files"
-    echo(f"{_many(len(plan.placements), 'pod')} placed, {len(plan.waiting)} waiting, {took}")
+    echo(f"{counted(len(plan.placements), 'pod')} placed, {len(plan.waiting)} waiting, {took}")
     for reason, (wish, pods) in _by_reason(plan.waiting).items():
         few = f"{', '.join(pods[:_SHOWN])}{', ...' if len(pods) > _SHOWN else ''}"
-        echo(f"waiting: {_many(len(pods), 'pod')} ({few}): {reason}")
+        echo(f"waiting: {counted(len(pods), 'pod')} ({few}): {reason}")
         if wish:
             echo(f"         would fit if {wish}")
     for note in plan.notes:
         echo(f"note: {note}")
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _by_reason(waiting: Iterable[LeftWaiting]) -> dict[str, tuple[str, list[str]]]:

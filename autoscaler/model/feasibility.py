@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from autoscaler.model.constraints import Requirement, Taint, Term, Toleration
-from autoscaler.model.enumeration import few
+from autoscaler.model.enumeration import counted, few
 from autoscaler.model.labels import CAPACITY_BLOCK
 from autoscaler.model.resources import Resources
 
@@ -142,8 +142,7 @@ def in_words(requirement: Requirement) -> str:
 def sum_up(reasons: Iterable[Reason]) -> str:
     """``4 nodes: not enough nvidia.com/gpu (asks 8, at most 4 free); 2 nodes: taint x:NoSchedule not tolerated``."""
     return "; ".join(
-        f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}: {words}"
-        for nodes, words in _alike(("", reason) for reason in reasons)
+        f"{counted(len(nodes), 'node')}: {words}" for nodes, words in _alike(("", reason) for reason in reasons)
     )
 
 

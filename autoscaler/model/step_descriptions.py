@@ -27,7 +27,7 @@ from autoscaler.model.actions import (
     Uncordon,
     Unreserve,
 )
-from autoscaler.model.enumeration import few
+from autoscaler.model.enumeration import counted, few
 from autoscaler.model.labels import RESERVED
 
 Placements = Sequence[tuple[str, str]]
@@ -38,7 +38,7 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
     """The step in one line, without its reason."""
     match step:
         case Admit(gang=gang, placements=placements):
-            return f"start {gang}: {_count(len(placements), 'pod')} on {_nodes(placements)}"
+            return f"start {gang}: {counted(len(placements), 'pod')} on {_nodes(placements)}"
         case Nominate(placements=placements):
             return " and ".join(_nominations(placements))
         case Reserve(placements=placements):
@@ -51,9 +51,9 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
         case Uncordon(node=node):
             return f"uncordon node {node}"
         case Grow(group=group, to=to, by=by, usd_per_hour=usd):
-            return f"grow {group} to {_count(to, 'node')} (+{by}, ${usd:.2f} per hour)"
+            return f"grow {group} to {counted(to, 'node')} (+{by}, ${usd:.2f} per hour)"
         case Cancel(group=group, to=to, by=by):
-            return f"cancel the order of {_count(by, 'node')} in {group}: back to {_count(to, 'node')}"
+            return f"cancel the order of {counted(by, 'node')} in {group}: back to {counted(to, 'node')}"
         case Cordon(node=node):
             return f"cordon node {node}"
         case Evict(node=node, pods=pods):
@@ -73,7 +73,7 @@ def describe(step: Step) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for 
         case StopStep(namespace=namespace, name=name):
             return f"stop step {namespace}/{name}, which was not begun"
         case Resize(namespace=namespace, name=name, was=was, to=to):
-            return f"{'grow' if to > was else 'shrink'} job {namespace}/{name} from {was} to {_count(to, 'task')}"
+            return f"{'grow' if to > was else 'shrink'} job {namespace}/{name} from {was} to {counted(to, 'task')}"
         case SetCondition(namespace=namespace, name=name, condition=condition, status=status):
             return f"tell ProvisioningRequest {namespace}/{name}: {condition}={status}"
 
@@ -104,7 +104,3 @@ def _nodes(placements: Placements) -> str:
 
 def _node_of(node: str | None) -> str:
     return f", node {node}" if node else ""
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

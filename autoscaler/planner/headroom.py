@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Assignment, Grow, Step
 from autoscaler.model.cluster import Cluster, Group
+from autoscaler.model.enumeration import counted
 from autoscaler.planner.placement.available_offerings import affordable
 from autoscaler.planner.placement.offerings import Ceilings
 from autoscaler.planner.supply.candidate_nodes import Place
@@ -134,4 +135,4 @@ def _larger(step: Grow, more: Counter[str], cluster: Cluster) -> Grow:
 
 
 def _because(group: Group, by: int) -> str:
-    return f"{by} node{'s' if by > 1 else ''} for the headroom of group {group.entry}"
+    return f"{counted(by, 'node')} for the headroom of group {group.entry}"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Cancel, Grow, Remove
 from autoscaler.model.cluster import Cluster, Group
+from autoscaler.model.enumeration import counted
 from autoscaler.model.feasibility import amount_in_words
 from autoscaler.model.resources import CPU, MEMORY, Resources
 from autoscaler.planner.demand.gangs import Gang
@@ -58,7 +59,7 @@ def _why_bought(gang: Gang, placed: Placed, free: Resources) -> str:
     asked = Resources.total(pod.requests for pod in gang.waiting)
     devices = [name for name in asked if "/" in name]
     names = devices or [CPU, MEMORY]
-    pods = f"{len(gang.waiting)} pod{'' if len(gang.waiting) == 1 else 's'}"
+    pods = f"{counted(len(gang.waiting), 'pod')}"
     whose = f"pod {gang.name}" if gang.is_lone else f"gang {gang.name} ({pods})"
     lack = ", ".join(_asked_and_free(name, asked[name], free[name]) for name in names)
     if all(asked[name] <= free[name] for name in names):
@@ -95,7 +96,7 @@ def cancellations(cluster: Cluster, fleet: Fleet) -> list[Cancel]:
         refused = fleet.refused[group.name]
         if refused:
             code = group.refusals[0].code
-            because = f"EC2 refused {_nodes(refused)} of {group.instance_type} in {group.zone} ({code})"
+            because = f"EC2 refused {counted(refused, 'node')} of {group.instance_type} in {group.zone} ({code})"
             found.append(Cancel(group=group.name, was=group.desired, to=group.desired - refused, because=because))
     return found
 
@@ -113,7 +114,3 @@ def never_joined(fleet: Fleet, policy: Policy) -> list[Remove]:
         )
         for group, instance in fleet.lost
     ]
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'s' if count > 1 else ''}"

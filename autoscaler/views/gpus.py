@@ -21,6 +21,7 @@ from autoscaler.kube.schema.core import Json, Meta, NodeJson, PodSpec
 from autoscaler.kube.schema.resource_requests import requests_of
 from autoscaler.kube.schema.values import EPOCH
 from autoscaler.model import labels as words
+from autoscaler.model.enumeration import counted
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.node_states import BUSY, IDLE, JOINING, READY
 from autoscaler.planner.explanation.overview import NodeLine, Overview
@@ -256,7 +257,7 @@ def _total(nodes: Iterable[GpuNode], origin: str) -> str:
     coming = sum(node.total for node in nodes if node.state == JOINING)
     name = "EC2" if origin == words.EC2 else origin
     total, used = sum(node.total for node in ours), sum(node.used for node in ours)
-    held = f"{name}: {used} of {total} GPUs held on {len(ours)} machine{'' if len(ours) == 1 else 's'}"
+    held = f"{name}: {used} of {total} GPUs held on {counted(len(ours), 'machine')}"
     return f"{held}, {coming} on their way" if coming else held
 
 

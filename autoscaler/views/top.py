@@ -146,7 +146,7 @@ def _head(seen: Overview, head: str) -> Text:
     line.append(f"   {nodes} nodes   ")
     line.append_text(_bar(gpus, 12))
     line.append(f" {gpus.held} of {gpus.total} GPUs held   ")
-    line.append(f"{waits} pods wait", style="bold yellow" if waits else "")
+    line.append("1 pod waits" if waits == 1 else f"{waits} pods wait", style="bold yellow" if waits else "")
     return line
 
 

@@ -64,7 +64,7 @@ def launch(aws: Aws) -> dict[str, Any]:
     ec2 = aws.client("ec2")
     tags = [{"Key": words.TAG_CLUSTER, "Value": "lab"}, {"Key": words.TAG_GROUP, "Value": "gpu"}]
     started = ec2.run_instances(
-        ImageId=ec2.describe_images(Filters=[AN_IMAGE])["Images"][0]["ImageId"],
+        ImageId=AN_IMAGE,
         MinCount=1,
         MaxCount=1,
         InstanceType="g5.xlarge",

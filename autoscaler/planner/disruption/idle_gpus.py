@@ -16,6 +16,7 @@ from autoscaler.config.policy import IdleGpus as Rules
 from autoscaler.config.policy import Policy
 from autoscaler.model.actions import FreeGpus, Memory, Step, Unused
 from autoscaler.model.cluster import Cluster, Pod
+from autoscaler.model.enumeration import counted
 from autoscaler.model.labels import GPU
 from autoscaler.model.pod_index import GangKey, gang_key
 from autoscaler.planner.supply.fleet import Fleet
@@ -136,7 +137,7 @@ def _why_kept(pod: Pod, rules: Rules, by_gang: Mapping[GangKey, list[Pod]]) -> s
 
 def _told(pod: Pod, one: Unused, rules: Rules, ends: datetime | None, why_kept: str) -> str:
     gpus = pod.requests[GPU]
-    held = f"{gpus} GPU{'s' if gpus > 1 else ''} held and used less than {rules.below:.0%} since {_at(one.since)}"
+    held = f"{counted(gpus, 'GPU')} held and used less than {rules.below:.0%} since {_at(one.since)}"
     if ends is not None and pod.gang is not None:
         return f"{held}: its gang is evicted from {_at(ends)} on, unless a pod of it uses its GPUs"
     if ends is not None:

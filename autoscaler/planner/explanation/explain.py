@@ -11,7 +11,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Admit, Grow, Plan, Resize
 from autoscaler.model.cluster import Cluster, Group, Pod, ProvisioningRequest
-from autoscaler.model.enumeration import few
+from autoscaler.model.enumeration import counted, few
 from autoscaler.model.errors import BadInput
 from autoscaler.model.jobs import WaitingStep, succeeded
 from autoscaler.model.needed_changes import NeededChange, merged
@@ -96,7 +96,7 @@ def _of_job(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator
     sizes = list(_sizes(key, pods, cluster, plan))
     wanted = ref.size if ref is not None and not sizes else None
     missing = f", of {wanted} that it is to have" if wanted is not None and wanted > len(pods) else ""
-    yield f"{key} has {_count(len(pods))}{missing}"
+    yield f"{key} has {counted(len(pods), 'pod')}{missing}"
     yield from sizes
     for line, alike in sorted(said.items(), key=lambda one: (-len(one[1]), one[0])):
         yield f"{few(pod.name for pod in alike)}: {line}"
@@ -105,7 +105,7 @@ def _of_job(key: str, cluster: Cluster, _policy: Policy, plan: Plan) -> Iterator
 
 
 def _requested(request: ProvisioningRequest, plan: Plan) -> str:
-    key, many = f"{request.namespace}/{request.name}", _count(size_of(request))
+    key, many = f"{request.namespace}/{request.name}", counted(size_of(request), "pod")
     if request.provisioned is not None:
         until = request.provisioned + BOOKED_FOR
         return f"ProvisioningRequest {key} has its room, which is kept until {until:%H:%M:%S} UTC: it is for {many}"
@@ -170,10 +170,6 @@ def _with_caveats(line: str, pod: Pod) -> str:
     strange = [rule for rule in pod.not_understood if rule not in line]
     line += f" (not looked at by Spillway: {'; '.join(strange)})" if strange else ""
     return line + (f" ({'; '.join(pod.unread)})" if pod.unread else "")
-
-
-def _count(many: int) -> str:
-    return f"{many} pod{'' if many == 1 else 's'}"
 
 
 KINDS: Final[Mapping[str, Callable[[str, Cluster, Policy, Plan], Iterator[str]]]] = {

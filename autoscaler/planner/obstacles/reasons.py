@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from autoscaler.model.actions import BUSY, CAUSES, IMPOSSIBLE, LIMIT, MONEY, PAUSED, QUOTA, REFUSED
 from autoscaler.model.cluster import Group
 from autoscaler.model.constraints import Taint
+from autoscaler.model.enumeration import counted
 from autoscaler.model.feasibility import (
     NODE_NAME,
     Amounts,
@@ -108,7 +109,7 @@ class Reasons:
         if not shut_out:
             return _too_big(amounts, kinds)
         words = sum_up_by_name(shut_out)
-        return Verdict(f"no machine that is large enough, here or in the policy, takes it: {words}", IMPOSSIBLE)
+        return Verdict(f"no machine that is large enough, here or to be bought, takes it: {words}", IMPOSSIBLE)
 
     def _kinds(self, shape: Shape) -> list[_Kind]:
         """Every kind of machine that there is or may be, empty. Machines that differ in name only are one kind."""
@@ -147,7 +148,7 @@ class Reasons:
         unpriced = "at a price that is not known yet" if usd else "paid for already"
         price = f"{usd:.2f} $/h" if usd >= _KNOWN_PRICE else unpriced
         entries = Counter(group.entry for group in bought)
-        more = " and ".join(_nodes(count, name) for name, count in sorted(entries.items()))
+        more = " and ".join(counted(count, f"more {name} node") for name, count in sorted(entries.items()))
         what = "".join(f" with {one.amount}" for one in over if one.amount)
         order = list(CAUSES)
         cause = min((cause for cause, _ in against), key=order.index)
@@ -206,7 +207,7 @@ class Reasons:
         shape = min((shape for _, shape in demand.pods), key=lambda shape: shape.rank)
         words = [sum_up(self.search.market.snapshot.reasons(shape)) or self._why_no_new_node(shape)]
         shut = Counter(self.search.fleet.unusable.values())
-        words += [f"{count} node{'s' if count > 1 else ''}: {why}" for why, count in sorted(shut.items())]
+        words += [f"{counted(count, 'node')}: {why}" for why, count in sorted(shut.items())]
         many = f"its {len(demand.pods)} pods do not fit together" if len(demand.pods) > 1 else "it fits nowhere now"
         told = "; ".join(one for one in words if one)
         return Verdict(f"{many}, and what may be bought does not change that: {told or 'no node'}")
@@ -242,7 +243,3 @@ def _more_than_any(resource: str, asks: int, free: int, kind: str) -> str:
     if not free:
         return f"asks {asked} {resource}; no machine has any"
     return f"asks {asked} {resource} on one node; the largest machine has {amount_in_words(resource, free)} ({kind})"
-
-
-def _nodes(count: int, name: str) -> str:
-    return f"{count} more {name} node{'s' if count > 1 else ''}"

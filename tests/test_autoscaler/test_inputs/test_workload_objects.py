@@ -347,7 +347,7 @@ def test_a_pod_takes_the_gpu_models_that_its_table_says(tmp_path: Path) -> None:
     assert found.notes == (
         "column gpu_milli: 1 pods ask for a part of a GPU; each is planned with a whole one",
         "columns of the pods file that are not read: colour",
-        "gpu_spec P100: no machine and no instance type in the catalogue has such a GPU: 1 pods wait",
+        "gpu_spec P100 of 1 pod: no machine, and no type in the catalogue, has such a GPU",
     )
 
 

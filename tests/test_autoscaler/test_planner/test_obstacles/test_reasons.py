@@ -132,7 +132,7 @@ def test_what_shuts_a_pod_out_of_machines_that_are_large_enough_is_named() -> No
     """Groups by their entry, then machines; three of them, and how many others."""
     strict = a_pod(gpus=1, tolerations=())
     assert impossible(strict) == (
-        "no machine that is large enough, here or in the policy, takes it: "
+        "no machine that is large enough, here or to be bought, takes it: "
         "gpu-a10g: taint nvidia.com/gpu:NoSchedule not tolerated"
     )
     nodes = [an_on_prem_node(f"dgx-{number}") for number in range(3)]
