@@ -34,7 +34,7 @@ SLOWLY = f"""\
 import runpy, random, sys, time
 draw = random.gauss
 def drawn(*given):
-    time.sleep(0.004)
+    time.sleep(0.012)
     return draw(*given)
 random.gauss = drawn
 sys.argv = sys.argv[1:]

@@ -16,7 +16,7 @@ import random
 import sys
 from typing import Any
 
-STEPS = int(os.environ.get("STEPS", "2000"))
+STEPS = int(os.environ.get("STEPS", "1000"))
 TOLD_EVERY = 200
 CHECKPOINT_EVERY = 100
 LEARNING_RATE = float(os.environ.get("LEARNING_RATE", "0.01"))
