@@ -33,10 +33,11 @@ _IMPORTED: Final = {
     SPILLWAY: ("autoscaler.service", "autoscaler.reporting.metrics", "kubernetes.config", "kubernetes.client", "boto3"),
     AWS: (AWS, "moto.ec2.responses", "moto.autoscaling.responses"),
 }
-_SERVED: Final = ("ec2", "autoscaling", "iam", "sts")
-"""What the stand-in for AWS is asked in each test."""
-_ASKED: Final = ("ec2", "autoscaling", "pricing", "service-quotas", "sqs")
-"""What the autoscaler asks of AWS."""
+_SERVICES: Final = {
+    SPILLWAY: ("ec2", "autoscaling", "pricing", "service-quotas", "sqs"),
+    AWS: ("ec2", "autoscaling", "iam", "sts"),
+}
+"""Those of AWS that each asks, or is asked for in each test."""
 
 
 class Zygote:
@@ -125,10 +126,9 @@ def main(program: str) -> None:
     """Fork for each line, until there are no more."""
     for name in _IMPORTED[program]:
         importlib.import_module(name)
+    read_once(*_SERVICES[program])
     if program == AWS:
         _read_what_aws_serves()
-    else:
-        read_once(*_ASKED)
     gc.collect()
     gc.freeze()
     end_with_me = die_with_parent()
@@ -146,10 +146,12 @@ def main(program: str) -> None:
 
 
 def _read_what_aws_serves() -> None:
-    """What moto reads at the first call of each service."""
+    """What moto reads at the first call of each service, and makes at the first of all."""
     utils: Any = importlib.import_module("moto.core.utils")
-    for service in _SERVED:
+    for service in _SERVICES[AWS]:
         utils.get_service_model(service)
+    server: Any = importlib.import_module(AWS)
+    server.made_policies(server.ACCOUNT, "aws")
 
 
 def _run(program: str, argv: list[str], log: str, env: Mapping[str, str]) -> NoReturn:
