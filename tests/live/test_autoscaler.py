@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -37,6 +34,7 @@ from tests.live.hybrid import (
     until,
     write_policy,
 )
+from tests.live.zygote import SPILLWAY, zygote
 
 pytestmark = pytest.mark.live
 GROUP = "test-gpu-us-east-1a"
@@ -292,15 +290,7 @@ def test_a_pod_that_nothing_could_hold_is_told_once_and_explained(hybrid: Hybrid
         with hybrid.run("--once", log=log) as brain:
             assert brain.process.wait(timeout=60) == 0, brain.texts()
     assert [(one["involvedObject"]["name"], one["reason"]) for one in events()] == [("big", "NoPlaceAnywhere")]
-    explained = subprocess.run(
-        [sys.executable, "-m", "spillway", "autoscale", "explain", "pod", "big", "--policy", str(hybrid.policy)],
-        env=os.environ | hybrid.aws.env | {"KUBECONFIG": str(hybrid.plane.kubeconfig), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
-    first, said = explained.splitlines()
+    first, said = spillway(hybrid, "autoscale", "explain", "pod", "big", "--policy", str(hybrid.policy)).splitlines()
     assert first.startswith("no autoscaler acts: ")
     assert said.startswith("default/big cannot run as things are: ")
     assert not hybrid.aws.asked()
@@ -567,14 +557,7 @@ def test_a_policy_in_a_configmap_is_followed_through_the_api(hybrid: Hybrid) -> 
 
 def spillway(hybrid: Hybrid, *line: str) -> str:
     """What the command prints, typed by an operator of the cluster."""
-    done = subprocess.run(
-        [sys.executable, "-m", "spillway", *line],
-        env=os.environ | hybrid.aws.env | {"KUBECONFIG": str(hybrid.plane.kubeconfig)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = zygote(SPILLWAY).run(*line, env=hybrid.aws.env | {"KUBECONFIG": str(hybrid.plane.kubeconfig)})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -27,6 +27,14 @@ def test_it_ends_with_its_own_status_and_says_what_it_says(tmp_path: Path) -> No
     assert (tmp_path / "autoscale").read_text(encoding="utf-8").startswith("Usage: spillway autoscale")
 
 
+def test_what_it_prints_is_apart_from_what_it_complains_of(tmp_path: Path) -> None:
+    """A command that ends by itself."""
+    done = zygote(SPILLWAY).run("policy", "check", str(tmp_path / "nowhere"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nowhere" in done.stderr
+    assert zygote(SPILLWAY).run("autoscale", "--help").stdout.startswith("Usage: spillway autoscale")
+
+
 def test_a_signal_ends_it_and_is_its_status(tmp_path: Path) -> None:
     """Until then it runs; a signal to a process that has ended does nothing."""
     server = zygote(AWS).start("--port", str(free_ports(1)[0]), log=tmp_path / "log")

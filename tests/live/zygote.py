@@ -17,6 +17,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from functools import cache
@@ -54,10 +55,27 @@ class Zygote:
         )
         self._lock = threading.Lock()
 
-    def start(self, *argv: str, log: Path, env: Mapping[str, str] | None = None) -> Child:
-        """The program with these arguments, and more of an environment; it appends to the log."""
-        log.touch()
-        return Child(self, self.ask(argv=argv, log=str(log), env=dict(env or {})))
+    def start(self, *argv: str, log: Path, errors: Path | None = None, env: Mapping[str, str] | None = None) -> Child:
+        """The program with these arguments, and more of an environment.
+
+        It appends to the log, with standard error where this has no file of its own.
+        """
+        files = log, errors or log
+        for file in files:
+            file.touch()
+        return Child(self, self.ask(argv=argv, files=[*map(str, files)], env=dict(env or {})))
+
+    def run(self, *argv: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """The same until it ends; it has a minute."""
+        with tempfile.TemporaryDirectory() as folder:
+            out, errors = Path(folder, "out"), Path(folder, "errors")
+            child = self.start(*argv, log=out, errors=errors, env=env)
+            try:
+                status = child.wait(60)
+            finally:
+                child.kill()
+            said = [file.read_text(encoding="utf-8") for file in (out, errors)]
+            return subprocess.CompletedProcess(argv, status, *said)
 
     def ask(self, **line: object) -> int:
         """Its answer."""
@@ -141,7 +159,7 @@ def main(program: str) -> None:
         pid = os.fork()
         if pid == 0:
             end_with_me()
-            _run(program, asked["argv"], asked["log"], asked["env"])
+            _run(program, asked["argv"], asked["files"], asked["env"])
         print(pid, flush=True)
 
 
@@ -154,12 +172,11 @@ def _read_what_aws_serves() -> None:
     server.made_policies(server.ACCOUNT, "aws")
 
 
-def _run(program: str, argv: list[str], log: str, env: Mapping[str, str]) -> NoReturn:
+def _run(program: str, argv: list[str], files: list[str], env: Mapping[str, str]) -> NoReturn:
     """In the child: never comes back, and ends as the program does."""
     os.environ.update(env)
-    out = os.open(log, os.O_WRONLY | os.O_APPEND)
-    for number in (1, 2):
-        os.dup2(out, number)
+    for number, file in enumerate(files, start=1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if program == AWS:
         _draw_other_names()
