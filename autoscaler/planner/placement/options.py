@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
 
@@ -60,9 +60,9 @@ def options_for(
         return [((0.0, 0.0), lambda: fill_standing(items, snapshot, within)[0])]
     found: list[tuple[Cost, Callable[[], Option | None]]] = []
     filled, first = snapshot.mark(), len(market.opened)
-    seen = set()
-    for prefer in _preferences(rest, market, within, buy=buy):
-        script = _open_for(rest, market, within, prefer, buy=buy)
+    ranking, seen = _Ranking(market, within, buy, opened=first), set()
+    for prefer in _preferences(rest, ranking):
+        script = _open_for(rest, ranking, prefer)
         is_hopeless = script is None and len(market.opened) == first  # whichever offering were opened first
         snapshot.undo(filled)
         if is_hopeless:
@@ -99,35 +99,53 @@ Preference = tuple[Offering | None, int | None]
 """An offering to open before others, and so many times at most (``None``: always)."""
 
 
-def _preferences(rest: Sequence[Item], market: Market, within: Within, *, buy: bool) -> Iterator[Preference]:
+def _preferences(rest: Sequence[Item], ranking: _Ranking) -> Iterator[Preference]:
     """What to open first: nothing in particular; then, for each shape, the few that hold it cheapest."""
     yield None, None
-    if not market.thorough:
+    if not ranking.market.thorough:
         return
     left = Counter(shape for _, shape in rest)
     found: dict[str, Offering] = {}
     for shape in sorted(left, key=lambda shape: shape.rank):
-        for offering in _by_cost(shape, left[shape], market, within, buy=buy)[:_RULES_AT_MOST]:
+        for offering in ranking.by_cost(shape, left[shape])[:_RULES_AT_MOST]:
             found.setdefault(offering.group.name, offering)
     preferred = list(found.values())[:_RULES_AT_MOST]
     times: tuple[int | None, ...] = (1, 2, None) if len(rest) > 1 else (1,)
     yield from ((offering, many) for offering in preferred for many in times)
 
 
-def _by_cost(shape: Shape, left: int, market: Market, within: Within, *, buy: bool) -> list[Offering]:
-    """Offerings that hold the shape, the one first that holds so many of it for the least money."""
-    ranked = []
-    for offering in market.with_room(shape.amounts):
-        at_hand = len(market.at_hand(offering))
-        if not at_hand and not (buy and market.buyable(offering)):
-            continue
-        if not _is_there(market.sample(offering), within):
-            continue
-        holds = market.capacity(offering, shape)
-        if holds:
-            nodes = ceil(left / holds)
-            ranked.append((max(0, nodes - at_hand) * offering.usd, nodes * offering.usd, offering.rank, offering))
-    return [offering for *_, offering in sorted(ranked, key=lambda entry: entry[:3])]
+@dataclass(slots=True)
+class _Ranking:
+    """What may be opened, the cheapest first."""
+
+    market: Market
+    within: Within
+    buy: bool
+    opened: int
+    """Fresh nodes that are open before any is for these pods: as long as there are no more, what was found stands."""
+    _found: dict[tuple[int, int], Sequence[Offering]] = field(default_factory=dict)
+
+    def by_cost(self, shape: Shape, left: int) -> Sequence[Offering]:
+        """Offerings that hold the shape, the one first that holds so many of it for the least money."""
+        if len(self.market.opened) != self.opened:
+            return self._by_cost(shape, left)
+        if (shape.number, left) not in self._found:
+            self._found[shape.number, left] = self._by_cost(shape, left)
+        return self._found[shape.number, left]
+
+    def _by_cost(self, shape: Shape, left: int) -> Sequence[Offering]:
+        market, ranked = self.market, []
+        for offering in market.with_room(shape.amounts):
+            at_hand = len(market.at_hand(offering))
+            if not at_hand and not (self.buy and market.buyable(offering)):
+                continue
+            if not _is_there(market.sample(offering), self.within):
+                continue
+            holds = market.capacity(offering, shape)
+            if holds:
+                nodes = ceil(left / holds)
+                ranked.append((max(0, nodes - at_hand) * offering.usd, nodes * offering.usd, offering.rank, offering))
+        return [offering for *_, offering in sorted(ranked, key=lambda entry: entry[:3])]
 
 
 def _is_there(sample: Place, within: Within) -> bool:
@@ -135,9 +153,9 @@ def _is_there(sample: Place, within: Within) -> bool:
     return within is None or within[0] == HOSTNAME or sample.labels.get(within[0]) == within[1]
 
 
-def _open_for(rest: Sequence[Item], market: Market, within: Within, prefer: Preference, *, buy: bool) -> _Script | None:
+def _open_for(rest: Sequence[Item], ranking: _Ranking, prefer: Preference) -> _Script | None:
     """Open fresh nodes until every pod has a place, filling each before the next; ``None`` where some pod has none."""
-    snapshot = market.snapshot
+    market, within, snapshot = ranking.market, ranking.within, ranking.market.snapshot
     left = Counter(shape.number for _, shape in rest)
     bins: list[Offering] = []
     opened: dict[str, int] = {}
@@ -145,9 +163,9 @@ def _open_for(rest: Sequence[Item], market: Market, within: Within, prefer: Pref
     for key, shape in rest:
         place = snapshot.find(shape, within)
         if place is None:
-            for offering in _tries(shape, left[shape.number], market, within, prefer=prefer, bins=bins, buy=buy):
+            for offering in _tries(ranking.by_cost(shape, left[shape.number]), prefer=prefer, bins=bins):
                 fits = partial(_suits, snapshot, shape, shape.amounts, within)
-                place = market.open(offering, fits, buy=buy)
+                place = market.open(offering, fits, buy=ranking.buy)
                 if place is not None:
                     opened[place.name] = len(bins)
                     bins.append(offering)
@@ -160,10 +178,7 @@ def _open_for(rest: Sequence[Item], market: Market, within: Within, prefer: Pref
     return _Script(bins=tuple(bins), puts=tuple(puts))
 
 
-def _tries(
-    shape: Shape, left: int, market: Market, within: Within, *, prefer: Preference, bins: Sequence[Offering], buy: bool
-) -> list[Offering]:
-    ranked = _by_cost(shape, left, market, within, buy=buy)
+def _tries(ranked: Sequence[Offering], *, prefer: Preference, bins: Sequence[Offering]) -> Sequence[Offering]:
     first, times = prefer
     if first is None or first not in ranked or (times is not None and bins.count(first) >= times):
         return ranked
