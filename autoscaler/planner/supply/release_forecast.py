@@ -85,12 +85,6 @@ class Forecast:
         """Less room there from now on; negative amounts give it back."""
         self._rooms[place] -= self._row(amounts)
 
-    def with_releases(self, releases: Iterable[Release]) -> Forecast:
-        """The same room now, and these ends."""
-        other = Forecast((), releases, resources=self._names)
-        other._rooms = self._rooms.copy()
-        return other
-
     def expect(self, release: Release) -> None:
         """One more pod that ends."""
         insort(self._releases, release, key=lambda one: (one.at, one.place))

@@ -119,17 +119,10 @@ def test_a_task_is_held_against_each_resource_that_it_asks_for() -> None:
     assert places({"cpu": 8, GPU: 4}) == (1,)
 
 
-def test_other_releases_leave_the_room_as_it_is_and_one_more_is_one_in_order() -> None:
-    """The forecast that they are taken from keeps its own."""
+def test_one_more_release_is_one_in_order() -> None:
+    """The earliest that makes room counts."""
     found = forecast([0, 0], (60, 0, 8))
-    other = found.with_releases([Release(later(seconds=30), 1, gpus(8))])
-    other.take(0, gpus(-1))
-    assert (start(found, 8), start(other, 8), start(found, 1), start(other, 1)) == (
-        (60, (0,)),
-        (30, (1,)),
-        (60, (0,)),
-        (0, (0,)),
-    )
+    assert start(found, 8) == (60, (0,))
     found.expect(Release(later(seconds=10), 1, gpus(8)))
     assert start(found, 8) == (10, (1,))
     found.expect(Release(later(seconds=70), 1, gpus(8)))
