@@ -185,9 +185,3 @@ def exported_name(field: str) -> str:
     """The output's name: that of the record's field, in camelCase."""
     names = dict(zip(StackOutputs.__struct_fields__, StackOutputs.__struct_encode_fields__, strict=True))
     return names[field]
-
-
-def as_exports(outputs: StackOutputs) -> dict[str, Any]:
-    """The outputs by exported name, in plain values."""
-    exports: dict[str, Any] = msgspec.to_builtins(outputs)
-    return exports

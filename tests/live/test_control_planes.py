@@ -13,13 +13,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from autoscaler.model.errors import BadInput
 from stacks.local.toolchain.pulumi_engine import EngineSettings, pulumi_destroy, pulumi_preview, pulumi_up
 from stacks.nodes.user_data import BOOT_FILE
-from stacks.settings.outputs import as_exports, parse_outputs
+from stacks.settings.outputs import parse_outputs
 from tests.fakes.aws_services.systems_manager import EKS_IMAGES
 from tests.live.stacks import asked_since, calls_so_far, client, everything_in, not_granted, settings_for
 from tests.test_stacks.test_nodes.test_bundle import bundle
@@ -401,7 +402,7 @@ def test_split_programs_make_what_one_makes(aws_url: str, engine: dict[str, Path
         )
         for part in ("network", "control-plane", "node-pools")
     ]
-    exported = [as_exports(pulumi_up(part)) for part in parts]
+    exported = [msgspec.to_builtins(pulumi_up(part)) for part in parts]
     together = parse_outputs(*exported)
     assert together.control_plane
     assert as_one.control_plane

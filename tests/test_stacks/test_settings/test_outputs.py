@@ -6,10 +6,11 @@ import json
 import sys
 from subprocess import run
 
+import msgspec
 import pytest
 
 from autoscaler.model.errors import BadInput
-from stacks.settings.outputs import GroupOutput, MachineOutput, StackOutputs, as_exports, parse_outputs
+from stacks.settings.outputs import GroupOutput, MachineOutput, StackOutputs, parse_outputs
 
 OUTPUTS = StackOutputs(
     cluster="lab",
@@ -34,19 +35,19 @@ OUTPUTS = StackOutputs(
 
 def test_what_is_exported_is_read_back() -> None:
     """Through JSON, as `pulumi stack output --json` gives it."""
-    assert parse_outputs(json.loads(json.dumps(as_exports(OUTPUTS)))) == OUTPUTS
+    assert parse_outputs(json.loads(json.dumps(msgspec.to_builtins(OUTPUTS)))) == OUTPUTS
 
 
 def test_names_are_spelled_as_pulumi_users_expect() -> None:
     """Camel case at every level."""
-    exports = as_exports(OUTPUTS)
+    exports = msgspec.to_builtins(OUTPUTS)
     assert list(exports) == ["cluster", "region", "vpcId", "subnets", "nodeSecurityGroupId", "groups", "machines"]
     assert exports["groups"][0]["instanceType"] == "g5.12xlarge"
 
 
 def test_outputs_of_a_newer_program_are_read_too() -> None:
     """A reader ignores what it does not know."""
-    assert parse_outputs(as_exports(OUTPUTS) | {"new": 1}) == OUTPUTS
+    assert parse_outputs(msgspec.to_builtins(OUTPUTS) | {"new": 1}) == OUTPUTS
 
 
 @pytest.mark.parametrize(
@@ -56,12 +57,12 @@ def test_outputs_of_a_newer_program_are_read_too() -> None:
 def test_outputs_of_another_program_are_refused_by_name(changed: dict[str, object], says: str) -> None:
     """It says which output is not what it should be."""
     with pytest.raises(BadInput, match=says):
-        parse_outputs(as_exports(OUTPUTS) | changed)
+        parse_outputs(msgspec.to_builtins(OUTPUTS) | changed)
 
 
 def test_a_missing_output_is_named() -> None:
     """As after an `up` that did not finish."""
-    exports = as_exports(OUTPUTS)
+    exports = msgspec.to_builtins(OUTPUTS)
     del exports["region"]
     with pytest.raises(BadInput, match="region"):
         parse_outputs(exports)
@@ -69,7 +70,7 @@ def test_a_missing_output_is_named() -> None:
 
 def test_outputs_of_split_programs_are_one_record() -> None:
     """Each stack exports the fields of the part that it makes."""
-    exports = as_exports(OUTPUTS)
+    exports = msgspec.to_builtins(OUTPUTS)
     common = {"cluster": "lab", "region": "us-east-1"}
     network = common | {name: exports[name] for name in ("vpcId", "subnets", "nodeSecurityGroupId")}
     pools = common | {"groups": exports["groups"]}
