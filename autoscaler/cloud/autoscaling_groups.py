@@ -121,7 +121,7 @@ class Ec2:
         vcpus, quota = self._draws(raw)
         if quota is not None and count * vcpus > quota.left:
             said = f"{quota}, and {counted(count, 'node')} would be {count * vcpus} more"
-            code = "ReservationCapacityExceeded" if words.TAG_RESERVATION in tags_of(raw) else "VcpuLimitExceeded"
+            code = "ReservationCapacityExceeded" if tags_of(raw).get(words.TAG_RESERVATION) else "VcpuLimitExceeded"
             return Bought(desired=was, refusals=(Refusal(self._now(), code, said),))
         try:
             if to - was > count:  # it has more than it desires, which AWS would end as it sees fit

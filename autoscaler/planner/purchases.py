@@ -59,7 +59,7 @@ def _why_bought(gang: Gang, placed: Placed, free: Resources) -> str:
     asked = Resources.total(pod.requests for pod in gang.waiting)
     devices = [name for name in asked if "/" in name]
     names = devices or [CPU, MEMORY]
-    pods = f"{counted(len(gang.waiting), 'pod')}"
+    pods = counted(len(gang.waiting), "pod")
     whose = f"pod {gang.name}" if gang.is_lone else f"gang {gang.name} ({pods})"
     lack = ", ".join(_asked_and_free(name, asked[name], free[name]) for name in names)
     if all(asked[name] <= free[name] for name in names):
