@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from autoscaler.model.enumeration import counted
 from autoscaler.model.errors import BadInput
 from images.backends.devices import devices, given_to
 from images.backends.kept import in_turn, stripped
@@ -190,7 +191,7 @@ def _task(task: Json, status: Json, ended: State | None) -> TaskState:
         starts=failures + (said["state"] not in ("waiting", "failed")),
         gpus=len(devices),
         devices=devices,
-        why=f"failed {failures} time{'' if failures == 1 else 's'}" if failures else "",
+        why=f"failed {counted(failures, 'time')}" if failures else "",
     )
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from autoscaler.model import labels as words
+from autoscaler.model.enumeration import counted
 from autoscaler.planner.explanation.explain import Coming
 from images.backends.states import Stage, State, TaskState
 
@@ -228,7 +229,7 @@ def _tasks(pods: Sequence[Json]) -> str:
     homes = Counter(str(pod["spec"]["nodeName"]) for pod in pods)
     where = [f"{node} ({count})" if count > 1 else node for node, count in sorted(homes.items())]
     more = [f"{len(where) - _FEW} more nodes"] if len(where) > _FEW else []
-    return f"{len(pods)} task{'' if len(pods) == 1 else 's'} on {', '.join([*where[:_FEW], *more])}"
+    return f"{counted(len(pods), 'task')} on {', '.join([*where[:_FEW], *more])}"
 
 
 def _reasons(pods: Sequence[Json], events: Sequence[Json]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from autoscaler.model.enumeration import counted
 from roles.engine.disruption import Disruption
 from roles.engine.host_plan import Change, HostPlan, state
 
@@ -32,7 +33,7 @@ def plan_lines(plans: Iterable[HostPlan], *, full: bool | None = False) -> Itera
 def _headline(plan: HostPlan) -> str:
     why = plan.unreachable or plan.failed
     parts = [
-        _many(len(plan.changes), "change") if plan.changes else "",
+        counted(len(plan.changes), "change") if plan.changes else "",
         f"{len(plan.refused)} refused" if plan.refused else "",
         f"needs: {plan.disruption}" if plan.disruption else "",
     ]
@@ -46,7 +47,7 @@ def _roles(plan: HostPlan) -> Iterator[str]:
         by_role.setdefault(change.role, []).append(change)
     for role, changes in by_role.items():
         worst = max(change.disruption for change in changes)
-        yield f"  {role}: {_many(len(changes), 'change')}{_class(worst)}"
+        yield f"  {role}: {counted(len(changes), 'change')}{_class(worst)}"
 
 
 def _changes(plan: HostPlan, *, most: int | None) -> Iterator[str]:
@@ -55,20 +56,16 @@ def _changes(plan: HostPlan, *, most: int | None) -> Iterator[str]:
         lines = (change.diff or "\n".join(command.splitlines()[0] for command in change.commands)).splitlines()
         yield from (f"      {line}" for line in lines[:most])
         if most is not None and len(lines) > most:
-            yield f"      ... {_many(len(lines) - most, 'more line')}"
+            yield f"      ... {counted(len(lines) - most, 'more line')}"
 
 
 def _counts(plans: tuple[HostPlan, ...], *, told: bool) -> str:
     drifted, changes = sum(bool(plan.changes) for plan in plans), sum(len(plan.changes) for plan in plans)
     refused = sum(len(plan.refused) for plan in plans)
-    said = f"{_many(len(plans), 'machine')}: {_many(changes, 'change')} on {drifted}, {refused} refused"
+    said = f"{counted(len(plans), 'machine')}: {counted(changes, 'change')} on {drifted}, {refused} refused"
     rest = "; each change with its diff: --full, or --html FILE" if changes and told else ""
     return f"{said}{rest}"
 
 
 def _class(worst: Disruption) -> str:
     return f"  [{worst}]" if worst else ""
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -63,7 +63,7 @@ class Zygote:
         files = log, errors or log
         for file in files:
             file.touch()
-        return Child(self, self.ask(argv=argv, files=[*map(str, files)], env=dict(env or {})))
+        return Child(self, self.ask(argv=argv, files=list(map(str, files)), env=dict(env or {})))
 
     def run(self, *argv: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """The same until it ends; it has a minute."""
