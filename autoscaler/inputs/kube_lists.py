@@ -88,6 +88,10 @@ class Written:
             filled = f"; {variable} is a variable, which is filled in first: envsubst < FILE" if variable else ""
             raise BadInput(f"{self.source}: {self.named()}: {error}{filled}") from None
 
+    def amounts_left_out(self) -> list[str]:
+        """Resources that it names without a number, which the API server reads as 0: a template's value was empty."""
+        return sorted(set(_amounts_left_out(self.raw)))  # what is not parsed yet has been through the API server
+
     def named(self) -> str:
         """Its kind and name, for a message."""
         meta = self.plain().get("metadata") or {}
@@ -173,6 +177,16 @@ def _unlisted(documents: Iterable[Any]) -> Iterable[Any]:
             yield from document
         elif document is not None:
             yield document
+
+
+def _amounts_left_out(value: Any) -> Iterator[str]:
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        if key in ("requests", "limits") and isinstance(inner, dict):
+            yield from (resource for resource, amount in inner.items() if amount is None)
+        else:
+            yield from _amounts_left_out(inner)
+    for inner in value if isinstance(value, list) else ():
+        yield from _amounts_left_out(inner)
 
 
 def _variable_in(value: Any) -> str:

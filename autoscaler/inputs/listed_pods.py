@@ -27,6 +27,7 @@ from autoscaler.kube.schema.jobs import job_from
 from autoscaler.kube.schema.provisioning import PodTemplateJson, RequestJson, request_from, template_from
 from autoscaler.kube.watched_kinds import PROVISIONING
 from autoscaler.model.cluster import FOREVER, DaemonSet, GangRef, GangSize, Pod
+from autoscaler.model.enumeration import counted, few
 from autoscaler.model.errors import BadInput
 from autoscaler.planner.demand.requested_gangs import MOST_PODS, not_come, size_of
 
@@ -99,6 +100,7 @@ def asked_in(objects: Iterable[Written], source: str) -> Asked:
 
 def _read(one: Written, reading: _Reading) -> None:
     group, kind = one.api_group, one.kind or "Pod"
+    reading.notes += _amounts_left_out(one)
     if kind == "Pod":
         _read_pod(one, reading)
         return
@@ -128,6 +130,11 @@ def _read(one: Written, reading: _Reading) -> None:
         reading.notes.append(f"{one.named()} ({version}) is not planned for: what it runs is not understood")
     else:
         reading.unknown[f"{kind} ({version})"] += 1
+
+
+def _amounts_left_out(one: Written) -> Iterator[str]:
+    for resource in one.amounts_left_out():
+        yield f"{one.named()} asks for {resource} without a number, which counts as 0"
 
 
 def _with_name(one: Written, reading: _Reading) -> Written:
@@ -265,13 +272,18 @@ def _with_priority(pods: Iterable[Pod], reading: _Reading) -> Iterator[Pod]:
         is_told = bool(pod.priority or pod.uid)  # the API server fills it in
         yield pod if is_told or not value else replace(pod, priority=value)
     reading.notes += [
-        f"PriorityClass {name} is not in the file: {many} pods that name it count as priority {reading.default_class}"
+        f"PriorityClass {name} is not in the file: {counted(many, 'pod')} that {'names' if many == 1 else 'name'} it"
+        f" {'counts' if many == 1 else 'count'} as priority {reading.default_class}"
         for name, many in sorted(unknown.items())
     ]
 
 
 def _notes(reading: _Reading) -> Iterator[str]:
     yield from (*reading.notes, *reading.train_jobs.assumed, *reading.pod_autoscalers.notes)
+    if reading.daemon_sets and not reading.listed:
+        several = counted(len(reading.daemon_sets), "DaemonSet")
+        names = few(one.name for one in reading.daemon_sets)
+        yield f"pods of {several} take room of each node that they select, and are not listed: {names}"
     told = "object that runs nothing was", "objects that run nothing were"
     yield from _passed_over(reading.idle, *told)
     signs = "with no sign of running anything,"
@@ -284,8 +296,8 @@ def _notes(reading: _Reading) -> Iterator[str]:
 
 def _passed_over(kinds: Counter[str], one: str, several: str) -> Iterator[str]:
     if kinds:
-        counted = ", ".join(f"{many} {kind}" for kind, many in sorted(kinds.items()))
-        yield f"{kinds.total()} {one if kinds.total() == 1 else several} passed over: {counted}"
+        told = ", ".join(f"{many} {kind}" for kind, many in sorted(kinds.items()))
+        yield f"{kinds.total()} {one if kinds.total() == 1 else several} passed over: {told}"
 
 
 def _sized(pod: Pod, sizes: Mapping[tuple[str, str], GangSize]) -> Pod:

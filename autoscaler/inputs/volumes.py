@@ -42,8 +42,8 @@ class Volumes:
 
     _claims: dict[_Key, ClaimJson] = field(default_factory=dict)
     _volumes: dict[str, Volume] = field(default_factory=dict)
-    _promised: dict[str, str] = field(default_factory=dict)
-    """Name of a claim -> the volume that is kept for it."""
+    _promised: dict[_Key, str] = field(default_factory=dict)
+    """Namespace and name of a claim -> the volume that is kept for it."""
     _classes: dict[str, VolumeClass] = field(default_factory=dict)
     _drivers: dict[str, NodeDrivers] = field(default_factory=dict)
     _default: str = _USUAL
@@ -74,7 +74,7 @@ class Volumes:
         """A volume without a status, as in a manifest, is available."""
         kept_for = raw.spec.claim_ref
         if kept_for is not None:
-            self._promised[kept_for.name] = raw.metadata.name
+            self._promised[kept_for.namespace or NAMESPACE, kept_for.name] = raw.metadata.name
         made = volume_from(raw)
         self._volumes[made.name] = replace(made, available=made.available or (not raw.status.phase and not kept_for))
 
@@ -101,7 +101,7 @@ class Volumes:
         """The noun: bound where the file holds its volume, and of the default class where it names none."""
         raw = self._claims.get(key) or ClaimJson(metadata=Meta(namespace=key[0], name=key[1]))
         noun, named = claim_from(raw), raw.spec.storage_class_name
-        volume = noun.volume or raw.spec.volume_name or self._promised.get(noun.name, "")
+        volume = noun.volume or raw.spec.volume_name or self._promised.get(key, "")
         return replace(
             noun,
             volume=volume if volume in self._volumes else "",

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from autoscaler.kube.schema.core import Json, LabelSelector, Meta, Named, NodeSelector, Quantities
+from autoscaler.kube.schema.core import Json, LabelSelector, Meta, NodeSelector, Quantities
 from autoscaler.model.constraints import Requirement, Term
 from autoscaler.model.feasibility import NODE_NAME
 from autoscaler.model.resources import parse_quantity
@@ -47,10 +47,15 @@ class _VolumeAffinity(Json, frozen=True):
     required: NodeSelector | None = None
 
 
+class _ClaimRef(Json, frozen=True):
+    namespace: str = ""
+    name: str = ""
+
+
 class _VolumeSpec(Json, frozen=True):
     access_modes: tuple[str, ...] = ()
     capacity: Quantities = msgspec.field(default_factory=dict)
-    claim_ref: Named | None = None
+    claim_ref: _ClaimRef | None = None
     csi: _Csi | None = None
     aws_elastic_block_store: dict[str, Any] | None = None
     node_affinity: _VolumeAffinity = _VolumeAffinity()

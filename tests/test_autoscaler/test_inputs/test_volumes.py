@@ -128,6 +128,13 @@ def test_a_claim_that_no_volume_of_its_class_suits_waits() -> None:
     assert [one.reason for one in found.waiting] == ["no free volume of class manual suits claim data"]
 
 
+def test_a_volume_that_is_kept_for_a_claim_of_another_namespace_is_not_given_out() -> None:
+    """Two namespaces have a claim of that name; the volume is for one of them."""
+    kept = volume("v", storageClassName="manual", claimRef={"namespace": "other", "name": "data"})
+    found = planned(pod("web", "data"), claim("data", storageClassName="manual"), kept)
+    assert [one.reason for one in found.waiting] == ["no free volume of class manual suits claim data"]
+
+
 def test_a_pod_goes_where_its_volume_is() -> None:
     """The zone of the volume is bought in where none is named; where others are, that is what has to change."""
     objects = (pod("web", "data"), claim("data", storageClassName="", volumeName="v"), volume("v", "us-east-1c"))

@@ -150,6 +150,17 @@ def test_a_daemon_set_takes_its_room_of_each_node_that_it_matches(tmp_path: Path
         made = json.loads(CliRunner().invoke(autoscale, line, catch_exceptions=False).output)
         assert len(made["nodes"]) == nodes
         assert len(made["placements"]) == 2
+    [note] = asked(daemon).notes
+    assert note == "pods of 1 DaemonSet take room of each node that they select, and are not listed: x"
+
+
+def test_an_amount_that_is_left_out_is_told() -> None:
+    """A template's value that was empty; the API server reads it as 0."""
+    limits = {"nvidia.com/gpu": None, "memory": "1Gi"}
+    pod = {"containers": [{"name": "c", "resources": {"requests": limits, "limits": limits}}]}
+    found = asked(manifest("Job", "batch/v1", {"template": {"spec": pod}}))
+    assert found.notes == ("Job x asks for nvidia.com/gpu without a number, which counts as 0",)
+    assert [one.requests["nvidia.com/gpu"] for one in found.pods] == [0]
 
 
 def test_objects_that_run_nothing_are_counted_in_one_line() -> None:
@@ -282,7 +293,7 @@ def test_a_priority_class_of_the_file_counts_and_a_missing_one_is_told() -> None
     lost = manifest("Job", "batch/v1", {"template": template(priorityClassName="gone")}, name="y")
     found = asked(known, lost, high)
     assert sorted(pod.priority for pod in found.pods) == [0, 7, 7]
-    assert found.notes[0] == "PriorityClass gone is not in the file: 1 pods that name it count as priority 0"
+    assert found.notes[0] == "PriorityClass gone is not in the file: 1 pod that names it counts as priority 0"
 
 
 def test_a_listed_job_is_not_expanded_beside_its_listed_pods() -> None:
