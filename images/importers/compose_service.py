@@ -54,7 +54,8 @@ def read_service(source: Foreign, key: str) -> Task:
     at = ("services", key)
     found = _SERVICE.fullmatch(str(key))
     if found is None:
-        raise BadInput(f"services.{key} of this compose file is not ROLE-INDEX, e.g. worker-0: rename it")
+        parts = "letters, digits and dashes: a role, or ROLE-INDEX, e.g. worker-0"
+        raise BadInput(f"services.{key} of this compose file is not made of {parts}: rename it")
     if source.peek(*at, "image") is None and source.peek(*at, "build") is not None:
         raise BadInput(
             f"services.{key} of this compose file is built from a folder: build it, and name its image there"

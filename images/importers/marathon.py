@@ -41,10 +41,10 @@ def _app(source: Foreign, number: int) -> tuple[str, int, int, dict[str, Any]]:
     found = _APP.fullmatch(str(source.need(*app, "id")))
     if found is None:
         raise BadInput(f"apps[{number}].id of this Marathon group is not ROLE-INDEX, e.g. worker-0")
-    for key in ("networks", "requirePorts"):
-        source.take(*app, key)
-    for key in ("name", "protocol"):
-        source.take(*app, "portDefinitions", 0, key)
+    source.skip(*app, "networks", as_in=([{"mode": "host"}],))
+    source.skip(*app, "requirePorts", as_in=(True,))
+    source.skip(*app, "portDefinitions", 0, "protocol", as_in=("tcp",))
+    source.take(*app, "portDefinitions", 0, "name")
     source.take(*app, "container", "type")
     command = source.take(*app, "cmd")
     environment = source.take(*app, "env", default={})

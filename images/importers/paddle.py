@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from autoscaler.model import labels as words
-from images.importers.reading import Foreign, Imported
+from images.importers.reading import Foreign, Imported, asked_amounts
 
 _ROLES: Final = {"trainer": "worker", "pserver": "ps"}
 
@@ -42,11 +42,7 @@ def _role(source: Foreign, part: str) -> dict[str, Any]:
     found: dict[str, Any] = {"count": str(least) if least == most else f"{least}..{most}"}
     if entry:
         found["entry"] = ["sh", "-c", entry]
-    limits, requests = (*at, "resources", "limits"), (*at, "resources", "requests")
-    for key, name, assumed in (("cpus", "cpu", 1), ("memory", "memory", "1Gi")):
-        most_of, asked = source.take(*limits, name), source.take(*requests, name)
-        if asked is None and most_of is None:
-            source.tell(f"spec.{part}: it asks for no {name}: {assumed} is assumed")
-        found[key] = asked or most_of or assumed
-    old_gpus = source.take(*limits, "alpha.kubernetes.io/nvidia-gpu")
-    return found | {"gpus": int(source.take(*limits, words.GPU) or old_gpus or 0)}
+    resources = (*at, "resources")
+    found |= asked_amounts(source, resources, whose=f"spec.{part}")
+    gpus = [source.take(*resources, "limits", name) for name in (words.GPU, "alpha.kubernetes.io/nvidia-gpu")]
+    return found | {"gpus": int(gpus[0] or gpus[1] or 0)}

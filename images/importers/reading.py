@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,6 +41,11 @@ class Foreign:
         here[path[-1]] = None
         return value
 
+    def skip(self, *path: str | int, as_in: Container[Any]) -> None:
+        """Take the value at the path if it is one of these: a job says it anyway."""
+        if self.peek(*path) in as_in:
+            self.take(*path)
+
     def need(self, *path: str | int) -> Any:
         """As :meth:`take`. Raises ``BadInput`` where there is none."""
         value = self.take(*path)
@@ -64,6 +69,19 @@ class Foreign:
         job = parse_data(dict(data), Job, source=f"imported from this {self._what}")
         left = (f"{path}: no job of ours says it; it is left out" for path in _paths(self._data))
         return Imported(job, (*self._told, *left))
+
+
+def asked_amounts(source: Foreign, resources: tuple[str | int, ...], *, whose: str) -> dict[str, Any]:
+    """``cpus`` and ``memory`` of what a container asks for; told where one is assumed, or limited otherwise."""
+    found: dict[str, Any] = {}
+    for key, name, assumed in (("cpus", "cpu", 1), ("memory", "memory", "1Gi")):
+        asked, most = (source.take(*resources, part, name) for part in ("requests", "limits"))
+        if asked is None and most is None:
+            source.tell(f"{whose}: it asks for no {name}: {assumed} is assumed")
+        if None not in (asked, most) and asked != most:
+            source.tell(f"{whose}: it asks for {asked} {name} and may have {most}: {asked} is taken")
+        found[key] = asked or most or assumed
+    return found
 
 
 def _below(here: Any, key: str | int) -> Any:

@@ -6,21 +6,25 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from autoscaler.model import labels as words
-from images.importers.reading import Foreign, Imported
+from images.importers.reading import Foreign, Imported, asked_amounts
 from images.launcher import GRACE
-from images.renderers import tfjob
+from images.renderers import kubernetes, tfjob
 
 Path = tuple[str | int, ...]
 _ROLES: Final = {kind: role for role, kind in tfjob.TYPES.items()} | {"Master": "chief"}
 _RESTARTS: Final = {policy: restart for restart, policy in tfjob.RESTARTS.items()}
-_MADE_ANEW: Final = (
-    ("metadata", "labels"),
-    *(("metadata", "annotations", key) for key in (words.GANG_SIZE, words.GANG_MIN)),
-    *(("spec", key) for key in ("enableServiceLinks", "automountServiceAccountToken", "schedulingGates", "dnsPolicy")),
-    ("spec", "securityContext"),
-    *(("spec", "containers", 0, key) for key in ("name", "ports", "securityContext")),
+_OUR_LABELS: Final = (words.JOB, words.ROLE, words.OWNER, words.GANG)
+_MADE_ANEW: Final[tuple[tuple[Path, tuple[Any, ...]], ...]] = (
+    (("spec", "enableServiceLinks"), (False,)),
+    (("spec", "automountServiceAccountToken"), (False,)),
+    (("spec", "schedulingGates"), ([{"name": words.GATE}],)),
+    (("spec", "dnsPolicy"), ("ClusterFirst", "ClusterFirstWithHostNet")),
+    (("spec", "securityContext"), (kubernetes.POD_SECURITY,)),
+    (("spec", "containers", 0, "securityContext"), (kubernetes.CONTAINER_SECURITY,)),
+    (("spec", "containers", 0, "ports"), (tfjob.PORTS,)),
 )
 """Of a pod: what ours have anyway."""
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - in the container
 
 
 def read(document: Mapping[str, Any]) -> Imported:
@@ -28,8 +32,10 @@ def read(document: Mapping[str, Any]) -> Imported:
     source = Foreign(document, what="TFJob")
     policy = ("spec", "runPolicy")
     owner = source.take("metadata", "labels", words.OWNER, default="")
-    for path in (("apiVersion",), ("kind",), ("metadata", "labels"), (*policy, "cleanPodPolicy")):
-        source.take(*path)
+    for key in ("apiVersion", "kind"):
+        source.take(key)
+    source.skip(*policy, "cleanPodPolicy", as_in=("Running",))
+    _skip_labels(source, ("metadata",))
     if source.take("spec", "enableDynamicWorker"):
         source.tell("spec.enableDynamicWorker: counts are taken as fixed: write MIN..MAX")
     kinds = list(source.peek("spec", "tfReplicaSpecs") or source.need("spec", "tfReplicaSpecs"))
@@ -54,12 +60,17 @@ def read(document: Mapping[str, Any]) -> Imported:
     return source.imported(data | {"roles": roles})
 
 
-def _role(source: Foreign, base: tuple[str, ...]) -> dict[str, Any]:
+def _role(source: Foreign, base: Path) -> dict[str, Any]:
     template = (*base, "template")
     policy = source.take(*base, "restartPolicy", default="Never")
-    for path in _MADE_ANEW:
-        source.take(*template, *path)
     container: Path = (*template, "spec", "containers", 0)
+    for path, values in _MADE_ANEW:
+        source.skip(*template, *path, as_in=values)
+    for key in (words.GANG_SIZE, words.GANG_MIN):
+        source.take(*template, "metadata", "annotations", key)
+    source.take(*container, "name")
+    _skip_labels(source, (*template, "metadata"))
+    amounts = _amounts(source, container)
     return {
         "count": source.take(*base, "replicas", default=1),
         "restart": _RESTARTS.get(policy, policy),
@@ -72,22 +83,22 @@ def _role(source: Foreign, base: tuple[str, ...]) -> dict[str, Any]:
             for key, value in source.take(*template, "metadata", "annotations", default={}).items()
             if value is not None  # taken above
         },
-        "volumes": _volumes(source, template),
+        "volumes": _volumes(source, template, with_gpus=amounts["gpus"] > 0),
         "grace": f"{source.take(*template, 'spec', 'terminationGracePeriodSeconds', default=GRACE)}s",
-        **_amounts(source, container),
+        **amounts,
     }
 
 
+def _skip_labels(source: Foreign, metadata: Path) -> None:
+    for key in _OUR_LABELS:
+        source.take(*metadata, "labels", key)
+
+
 def _amounts(source: Foreign, container: Path) -> dict[str, Any]:
-    requests, limits = ((*container, "resources", key) for key in ("requests", "limits"))
-    found: dict[str, Any] = {}
-    for key, name, assumed in (("cpus", "cpu", 1), ("memory", "memory", "1Gi")):
-        asked, most = source.take(*requests, name), source.take(*limits, name)
-        if asked is None and most is None:
-            source.tell(f"{'.'.join(map(str, container[:3]))}: it asks for no {name}: {assumed} is assumed")
-        found[key] = asked or most or assumed
-    gpus = source.take(*limits, words.GPU), source.take(*requests, words.GPU)
-    return found | {"gpus": int(gpus[0] or gpus[1] or 0)}
+    resources = (*container, "resources")
+    gpus = [source.take(*resources, part, words.GPU) for part in ("limits", "requests")]
+    asked = asked_amounts(source, resources, whose=".".join(map(str, container[:3])))
+    return asked | {"gpus": int(gpus[0] or gpus[1] or 0)}
 
 
 def _environment(source: Foreign, container: Path) -> dict[str, str]:
@@ -98,26 +109,29 @@ def _environment(source: Foreign, container: Path) -> dict[str, str]:
     return {name: source.take(*container, "env", number, "value", default="") for number, name in plain.items()}
 
 
-def _volumes(source: Foreign, template: tuple[str, ...]) -> list[dict[str, Any]]:
+def _volumes(source: Foreign, template: Path, *, with_gpus: bool) -> list[dict[str, Any]]:
+    """Claims and folders of the machine; a task with GPUs has shared memory anyway."""
     mounts: Path = (*template, "spec", "containers", 0, "volumeMounts")
-    places: dict[str, tuple[int | None, dict[str, Any]]] = {
-        mount["name"]: (number, mount) for number, mount in enumerate(source.peek(*mounts) or [])
-    }
+    places = {mount["name"]: (number, mount) for number, mount in enumerate(source.peek(*mounts) or [])}
     found: list[dict[str, Any]] = []
     for number, volume in enumerate(source.peek(*template, "spec", "volumes") or []):
-        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
-        host = (volume.get("hostPath") or {}).get("path")
-        where, mount = places.get(volume["name"], (None, {}))
-        if volume["name"] == "shm" or (where is not None and (claim or host)):
-            source.take(*template, "spec", "volumes", number)
-            source.take(*mounts, where or 0)
-        if where is not None and (claim or host):
+        at, (where, mount) = (*template, "spec", "volumes", number), places.get(volume["name"], (0, {}))
+        is_memory = source.peek(*at, "emptyDir", "medium") == "Memory" and mount.get("mountPath") == _SHARED_MEMORY
+        paths = {"claim": ("persistentVolumeClaim", "claimName"), "host": ("hostPath", "path")}
+        held = {key: source.take(*at, *path) for key, path in paths.items() if mount and source.peek(*at, *path)}
+        if not held and not (is_memory and with_gpus):
+            continue
+        if held:
             read_only = {"read_only": True} if mount.get("readOnly") else {}
-            found.append({"mount": mount["mountPath"], "claim": claim, "host": host} | read_only)
+            found.append({"mount": mount["mountPath"]} | held | read_only)
+        source.take(*at, "emptyDir", "medium")
+        source.take(*at, "name")
+        for key in ("name", "mountPath", "readOnly"):
+            source.take(*mounts, where, key)
     return found
 
 
-def _placing(source: Foreign, template: tuple[str, ...]) -> dict[str, Any]:
+def _placing(source: Foreign, template: Path) -> dict[str, Any]:
     """What is said of each pod there, and of the job here; of the last role that says it."""
     spec = (*template, "spec")
     found: dict[str, Any] = {

@@ -29,6 +29,8 @@ LAUNCHER: Final = "/opt/spillway/launcher.py"
 """Where containers have it."""
 LOGS_SECRET: Final = "spillway-logs"  # noqa: S105 - a name
 """In the job's namespace: AWS_ACCESS_KEY_ID and the like, by which launchers write to a bucket."""
+POD_SECURITY: Final[Manifest] = {"seccompProfile": {"type": "RuntimeDefault"}}
+CONTAINER_SECURITY: Final[Manifest] = {"allowPrivilegeEscalation": False}
 _COMPLETION_INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _LOSSES: Final = {
     "queue": "plain Kubernetes has no queues",
@@ -177,7 +179,7 @@ def pod(job: Job, role: str, *, backend: str, run: str) -> Manifest:
         "ports": [{"name": "task", "containerPort": task.port}],
         "env": _environment(job, role, backend=backend, run=run),
         "resources": _amounts(task),
-        "securityContext": {"allowPrivilegeEscalation": False},
+        "securityContext": CONTAINER_SECURITY,
     }
     if task.entry and job.logs and not job.shared_logs:
         container["envFrom"] = [{"secretRef": {"name": LOGS_SECRET, "optional": True}}]
@@ -188,7 +190,7 @@ def pod(job: Job, role: str, *, backend: str, run: str) -> Manifest:
         "restartPolicy": "Never",
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": POD_SECURITY,
         "containers": [container],
     }
     if task.entry or not task.has_usual_grace:

@@ -19,6 +19,7 @@ from images.renderers.rendering import Manifest, Rendering, losses, refuse
 TYPES: Final = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 RESTARTS: Final = {"never": "Never", "node-failure": "ExitCode", "on-failure": "OnFailure", "always": "Always"}
 PORT: Final = 2222
+PORTS: Final[list[Manifest]] = [{"name": "tfjob-port", "containerPort": PORT}]
 _REFUSED: Final = {"depends_on": "a TFJob's replicas start at once; JobSet (--to jobset) knows an order"}
 _LOSSES: Final = {
     "elastic": "its size does not change",
@@ -65,7 +66,7 @@ def _replicas(job: Job, name: str, role: Role, *, run: str) -> Manifest:
     template = operated_pod(job, name, backend="tfjob", container="tensorflow", run=run)
     del template["spec"]["restartPolicy"]  # the replica's own, below, is the one that counts
     del template["spec"]["subdomain"]  # each replica gets a Service of its own
-    template["spec"]["containers"][0]["ports"] = [{"name": "tfjob-port", "containerPort": role.port}]
+    template["spec"]["containers"][0]["ports"] = PORTS
     return {"replicas": role.most, "restartPolicy": RESTARTS[role.restart], "template": template}
 
 

@@ -148,7 +148,7 @@ def changed(service: str, **changes: Any) -> dict[str, Any]:
             {"services": {"worker-0": {"image": "a"}, "worker-2": {"image": "a"}}},
             "services.worker-2 of this compose file is unlike the other tasks of role worker",
         ),
-        ({"services": {"My_App": {"image": "a"}}}, "services.My_App of this compose file is not ROLE-INDEX"),
+        ({"services": {"My_App": {"image": "a"}}}, "services.My_App of this compose file is not made of letters"),
     ],
 )
 def test_what_no_job_can_say_is_refused(document: dict[str, Any], told: str) -> None:

@@ -66,6 +66,54 @@ def test_a_tfjob_comes_back_as_it_was_and_nothing_is_lost(data: dict[str, Any]) 
     assert back.losses == ()
 
 
+def test_what_a_tfjob_says_otherwise_than_ours_is_told() -> None:
+    """Labels of other systems, rights and ports that ours have not; what ours have anyway is not."""
+    role = {"count": "2", "cpus": "1", "memory": "1Gi", "image": "x"}
+    job = Job.model_validate({"name": "tf", "roles": {"worker": role}})
+    made = yaml.safe_load(RENDERERS["tfjob"](job).text)
+    made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "night"
+    made["spec"]["runPolicy"]["cleanPodPolicy"] = "None"
+    template = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    template["metadata"]["labels"]["app"] = "mnist"
+    template["spec"]["securityContext"] = {"runAsUser": 1000}
+    template["spec"]["automountServiceAccountToken"] = True
+    template["spec"]["containers"][0] |= {"securityContext": {"privileged": True}, "ports": [{"containerPort": 8080}]}
+    template["spec"]["containers"][0]["resources"]["limits"]["memory"] = "4Gi"
+    template["spec"]["containers"][0]["volumeMounts"] = [{"name": "fast", "mountPath": "/dev/shm"}]  # noqa: S108
+    template["spec"]["volumes"] = [{"name": "fast", "emptyDir": {"medium": "Memory"}}]
+    back = IMPORTERS["tfjob"](made)
+    assert back.job == job
+    pod = "spec.tfReplicaSpecs.Worker.template"
+    assert sorted(loss.removesuffix(": no job of ours says it; it is left out") for loss in back.losses) == [
+        "metadata.labels.kueue.x-k8s.io/queue-name",
+        "spec.runPolicy.cleanPodPolicy",
+        f"{pod}.metadata.labels.app",
+        f"{pod}.spec.automountServiceAccountToken",
+        f"{pod}.spec.containers[0].ports[0].containerPort",
+        f"{pod}.spec.containers[0].securityContext.privileged",
+        f"{pod}.spec.containers[0].volumeMounts[0].mountPath",
+        f"{pod}.spec.containers[0].volumeMounts[0].name",
+        f"{pod}.spec.securityContext.runAsUser",
+        f"{pod}.spec.volumes[0].emptyDir.medium",
+        f"{pod}.spec.volumes[0].name",
+        "spec.tfReplicaSpecs.Worker: it asks for 1Gi memory and may have 4Gi: 1Gi is taken",
+    ]
+
+
+def test_volumes_of_a_tfjob_come_along_and_what_is_said_of_them_besides_is_told() -> None:
+    """A folder below a claim; shared memory, whatever it is called, is there for a task with GPUs anyway."""
+    volumes = [{"mount": "/data", "claim": "c"}, {"mount": "/srv", "host": "/srv"}]
+    role = {"cpus": "1", "memory": "1Gi", "gpus": 1, "image": "x", "volumes": volumes}
+    job = Job.model_validate({"name": "tf", "roles": {"worker": role}})
+    made = yaml.safe_load(RENDERERS["tfjob"](job).text.replace("name: shm\n", "name: dshm\n"))
+    container = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["volumeMounts"][0]["subPath"] = "2026"
+    back = IMPORTERS["tfjob"](made)
+    assert back.job == job
+    [loss] = back.losses
+    assert loss.startswith("spec.tfReplicaSpecs.Worker.template.spec.containers[0].volumeMounts[0].subPath: ")
+
+
 @given(workers=_ROLE, servers=_ROLE)
 @settings(max_examples=examples(40))
 def test_a_marathon_group_comes_back_as_it_was(workers: dict[str, Any], servers: dict[str, Any]) -> None:
@@ -77,6 +125,16 @@ def test_a_marathon_group_comes_back_as_it_was(workers: dict[str, Any], servers:
     plain = {name: role.model_copy(update={"cpus": f"{float(role.cpus)}"}) for name, role in job.roles.items()}
     assert back.job == job.model_copy(update={"roles": plain})
     assert back.losses == ()
+
+
+def test_a_network_that_a_marathon_group_has_besides_is_told() -> None:
+    """Ours are on the network of their machines."""
+    role = {"cpus": "1", "memory": "1Gi", "image": "x", "restart": "always"}
+    data = {"name": "mnist", "kind": "service", "gang": False, "network": "host", "roles": {"worker": role}}
+    made = yaml.safe_load(RENDERERS["marathon"](Job.model_validate(data)).text)
+    made["apps"][0]["networks"] = [{"mode": "container/bridge"}]
+    (loss,) = IMPORTERS["marathon"](made).losses
+    assert loss.startswith("apps[0].networks[0].mode: ")
 
 
 _COMPOSED = st.builds(
