@@ -67,6 +67,7 @@ _PLAINLY = {
 }
 """Pydantic's kinds of mistake whose own words speak of Python, in words of the file."""
 
+_MERGE = "tag:yaml.org,2002:merge"
 _SPANS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -183,7 +184,7 @@ def _not_yaml(error: Exception, text: str) -> tuple[int, str]:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A mapping that says one key twice is a mistake, not a silent last-one-wins."""
+    """Keys are text, also ``on`` and ``1``; a mapping that says one twice is a mistake, not a silent last-one-wins."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's
         """As the safe loader's, refusing repeats."""
@@ -196,6 +197,7 @@ class _UniqueKeys(yaml.SafeLoader):
                     None, None, f"the key {key.value!r} is given twice", key.start_mark
                 )
             seen.add(key.value)
+            key.tag = key.tag if key.tag == _MERGE else self.DEFAULT_SCALAR_TAG
         return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
@@ -214,8 +216,6 @@ def _mistake(error: Any, model: type[Document], root: yaml.Node | None, data: An
     kind = error["type"]
     if kind == "missing":
         return f"{where}: {shown} is missing: {_wanted(model, path, data)}"
-    if kind == "invalid_key":
-        return f"{where}: {path[-1]} is not a key here: keys are words"
     if kind == "extra_forbidden":
         return f"{where}: {shown} is not a key here{_did_you_mean(model, path, data)}"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -253,11 +253,9 @@ def _as_written(loc: Sequence[Any], data: Any) -> list[Any]:
 
 
 def _below(data: Any, part: Any) -> Any:
-    if isinstance(data, dict):  # a key that was written as a number is known as text
-        return data.get(part, next((value for key, value in data.items() if str(key) == str(part)), None))
     try:
         return data[part]
-    except (IndexError, TypeError):
+    except (KeyError, IndexError, TypeError):
         return None
 
 

@@ -25,10 +25,10 @@ def read(document: Mapping[str, Any]) -> Imported:
     source = Foreign(unescaped(document), what="compose file")
     version = str(source.take("version", default=""))
     is_batch = labels(source, ("labels",), "aliyun.project_type") == "batch"
-    for claim in source.peek("volumes") or {}:
+    for claim in source.mapped("volumes"):
         source.take("volumes", claim, "name")
     text = json.dumps(document.get("services"), ensure_ascii=False)
-    tasks = [read_service(source, key) for key in source.peek("services") or source.need("services")]
+    tasks = [read_service(source, key) for key in source.mapped("services") or source.need("services")]
     _keep_names(tasks)
     if any("SPILLWAY_CLUSTER" in task.told for task in tasks):
         source.take("configs", "launcher", "content")

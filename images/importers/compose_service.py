@@ -26,7 +26,6 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "volumes": (list,),
     "deploy": (dict,),
 }
-_NAMED: Final[Mapping[type, str]] = {dict: "a map", list: "a list", str: "text"}
 _RESCHEDULES, _, _RESCHEDULE_POLICY = RESCHEDULE.partition("=")
 
 
@@ -61,7 +60,8 @@ def read_service(source: Foreign, key: str) -> Task:
             f"services.{key} of this compose file is built from a folder: build it, and name its image there"
         )
     image = source.need(*at, "image")
-    _refuse_shapes(source, at)
+    for word, kinds in _KINDS.items():
+        source.expect(*at, word, kinds=kinds)
     environment = pairs(source, (*at, "environment"))
     entry, args = (_words(source, (*at, word)) for word in ("entrypoint", "command"))
     if entry[:2] == ["python3", LAUNCHER]:
@@ -100,7 +100,7 @@ def read_service(source: Foreign, key: str) -> Task:
             **_amounts(source, at),
         },
         told={name: value for name, value in environment.items() if _is_ours(name)},
-        restarts=_whole(restarts, at) if restarts else None,
+        restarts=source.whole(restarts, *at) if restarts else None,
         host_network=network == "host",
         after=tuple(_after(source, key)),
         keeps=labels(source, (*at, "labels"), "aliyun.remove_containers"),
@@ -130,14 +130,6 @@ def _idle(told: Any) -> Any:
     return {key: f"{value}s" if key in ("after", "warning") else value for key, value in told.items() if key != "job"}
 
 
-def _refuse_shapes(source: Foreign, at: tuple[str, str]) -> None:
-    """Raises ``BadInput`` where a part of the service is of another kind than compose has it."""
-    for key, kinds in _KINDS.items():
-        if not isinstance(source.peek(*at, key), (*kinds, type(None))):
-            names = " or ".join(_NAMED[kind] for kind in kinds)
-            raise BadInput(f"services.{at[1]}.{key} of this compose file must be {names}")
-
-
 def _is_ours(variable: str) -> bool:
     return variable in VIEWS or variable.startswith(_OURS)
 
@@ -154,14 +146,7 @@ def _words(source: Foreign, at: tuple[str, ...]) -> list[str]:
 def _copies(source: Foreign, at: tuple[str, ...]) -> int:
     said = [source.take(*at, "scale"), source.take(*at, "deploy", "replicas")]
     said.append(labels(source, (*at, "labels"), "aliyun.scale"))
-    return max(_whole(number or 1, at) for number in said)
-
-
-def _whole(number: object, at: tuple[str, ...]) -> int:
-    try:
-        return int(str(number))
-    except ValueError:
-        raise BadInput(f"{'.'.join(at)} of this compose file has {number!r} where a number goes") from None
+    return max(source.whole(number or 1, *at) for number in said)
 
 
 def _amounts(source: Foreign, at: tuple[str, ...]) -> dict[str, Any]:
@@ -169,7 +154,7 @@ def _amounts(source: Foreign, at: tuple[str, ...]) -> dict[str, Any]:
     limits, reserved = ((*at, "deploy", "resources", word) for word in ("limits", "reservations"))
     shares = source.take(*at, "cpu_shares")
     cpus = [source.take(*reserved, "cpus"), source.take(*at, "cpus"), source.take(*limits, "cpus")]
-    cpus.append(f"{_whole(shares, at) / 1024:g}" if shares else None)
+    cpus.append(f"{source.whole(shares, *at) / 1024:g}" if shares else None)
     memory = [source.take(*limits, "memory"), source.take(*at, "mem_limit"), source.take(*reserved, "memory")]
     found = {"cpus": next((str(one) for one in cpus if one), "1"), "memory": next((one for one in memory if one), "1g")}
     for word, said in (("cpus", cpus), ("memory", memory)):
@@ -180,12 +165,11 @@ def _amounts(source: Foreign, at: tuple[str, ...]) -> dict[str, Any]:
     size = _SIZE.fullmatch(str(found["memory"]).lower())
     if size is None:
         raise BadInput(f"services.{at[1]}: {found['memory']!r} is no amount of memory, e.g. 16g")
-    gpus = _whole(labels(source, (*at, "labels"), "aliyun.gpu") or 0, at)
-    for number, device in enumerate(source.peek(*reserved, "devices") or ()):
-        if (
-            isinstance(device, dict)
-            and "gpu" in device.get("capabilities", ())
-            and (isinstance(device.get("count"), int) or isinstance(device.get("device_ids"), list))
+    gpus = source.whole(labels(source, (*at, "labels"), "aliyun.gpu") or 0, *at)
+    for number, device in enumerate(source.records(*reserved, "devices")):
+        source.expect(*reserved, "devices", number, "capabilities", kinds=(list,))
+        if "gpu" in (device.get("capabilities") or ()) and (
+            isinstance(device.get("count"), int) or isinstance(device.get("device_ids"), list)
         ):
             source.take(*reserved, "devices", number)
             gpus += device["count"] if isinstance(device.get("count"), int) else len(device["device_ids"])
@@ -219,9 +203,11 @@ def _volume(source: Foreign, at: tuple[str | int, ...]) -> dict[str, Any]:
 def _after(source: Foreign, key: str) -> Iterator[str]:
     """Services that must have ended well before this one starts; of others only the order of starting is lost."""
     at = ("services", key, "depends_on")
-    given = source.take(*at, default={})
-    for other in given:
-        if isinstance(given, dict) and (given[other] or {}).get("condition") == "service_completed_successfully":
+    others = list(source.peek(*at) or ())
+    ended = [other for other in others if source.peek(*at, other, "condition") == "service_completed_successfully"]
+    source.take(*at)
+    for other in others:
+        if other in ended:
             yield other
         else:
             source.tell(f"services.{key}.depends_on.{other}: tasks start together, and wait for each other there")

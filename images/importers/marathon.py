@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from autoscaler.model.errors import BadInput
 from images.importers.reading import Foreign, Imported
+from images.job_roles import PORT
 from images.launcher import GRACE, VIEWS
 
 _APP: Final = re.compile(r"(?:.*/)?([a-z][-a-z0-9]*?)(?:-(\d+))?")
@@ -17,10 +18,9 @@ def read(document: Mapping[str, Any]) -> Imported:
     """The job. Raises ``BadInput`` where the document is no group of apps."""
     source = Foreign(document, what="Marathon group")
     name = str(source.need("id")).strip("/").replace("/", "-")
-    if not source.peek("apps"):
-        source.need("apps")
+    many = len(source.records("apps") or source.need("apps"))
     roles: dict[str, dict[str, Any]] = {}
-    for number in range(len(source.peek("apps"))):
+    for number in range(many):
         role, index, port, task = _app(source, number)
         if role not in roles:
             roles[role] = task | {"port": port - number}
@@ -30,7 +30,7 @@ def read(document: Mapping[str, Any]) -> Imported:
             )
         else:
             roles[role]["count"] += 1
-    selector = {key: value for number in range(len(source.peek("apps"))) for key, value in _selected(source, number)}
+    selector = {key: value for number in range(many) for key, value in _selected(source, number)}
     told = [task.pop("told") for task in roles.values()]
     said = told[0] | {"name": name, "gang": False, "network": "host", "kind": "service", "node_selector": selector}
     return source.imported(said | {"roles": roles})
@@ -47,11 +47,12 @@ def _app(source: Foreign, number: int) -> tuple[str, int, int, dict[str, Any]]:
     source.take(*app, "portDefinitions", 0, "name")
     source.take(*app, "container", "type")
     command = source.take(*app, "cmd")
-    environment = source.take(*app, "env", default={})
+    environment = source.mapped(*app, "env")
+    source.take(*app, "env")
     return (
         found[1],
         int(found[2] or 0),
-        source.take(*app, "portDefinitions", 0, "port", default=2222 + number),
+        source.whole(source.take(*app, "portDefinitions", 0, "port", default=PORT + number), *app, "portDefinitions"),
         {
             "count": source.take(*app, "instances", default=1),
             "image": source.need(*app, "container", "docker", "image"),
@@ -69,8 +70,11 @@ def _app(source: Foreign, number: int) -> tuple[str, int, int, dict[str, Any]]:
 
 
 def _selected(source: Foreign, number: int) -> list[tuple[str, str]]:
-    constraints = source.peek("apps", number, "constraints") or []
-    found = [(at, one) for at, one in enumerate(constraints) if len(one) == 3 and one[1] in ("LIKE", "CLUSTER")]  # noqa: PLR2004
-    for at, _one in found:
-        source.take("apps", number, "constraints", at)
-    return [(one[0], one[2]) for _at, one in found]
+    source.expect("apps", number, "constraints", kinds=(list,))
+    found = []
+    for at, constraint in enumerate(source.peek("apps", number, "constraints") or []):
+        match constraint:
+            case [str(key), "LIKE" | "CLUSTER", value]:
+                source.take("apps", number, "constraints", at)
+                found.append((key, value))
+    return found

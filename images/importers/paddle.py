@@ -45,4 +45,4 @@ def _role(source: Foreign, part: str) -> dict[str, Any]:
     resources = (*at, "resources")
     found |= asked_amounts(source, resources, whose=f"spec.{part}")
     gpus = [source.take(*resources, "limits", name) for name in (words.GPU, "alpha.kubernetes.io/nvidia-gpu")]
-    return found | {"gpus": int(gpus[0] or gpus[1] or 0)}
+    return found | {"gpus": source.whole(gpus[0] or gpus[1] or 0, *resources)}

@@ -11,6 +11,7 @@ from autoscaler.config.documents import parse_data
 from autoscaler.model.errors import BadInput
 from images.jobs import Job
 
+_NAMED: Final[Mapping[type, str]] = {dict: "a map", list: "a list", str: "text"}
 _NOTHING: Final[tuple[Any, ...]] = (None, "", [], {})
 
 
@@ -49,7 +50,7 @@ class Foreign:
     def need(self, *path: str | int) -> Any:
         """As :meth:`take`. Raises ``BadInput`` where there is none."""
         value = self.take(*path)
-        if value is None:
+        if value in _NOTHING:
             raise BadInput(f"this {self._what} has no {'.'.join(map(str, path))}: is it one?")
         return value
 
@@ -59,6 +60,33 @@ class Foreign:
         for key in path:
             here = _below(here, key)
         return here
+
+    def records(self, *path: str | int) -> list[dict[str, Any]]:
+        """The maps that are listed at the path, and left there; none where it has nothing. Raises ``BadInput``."""
+        self.expect(*path, kinds=(list,))
+        found: list[dict[str, Any]] = self.peek(*path) or []
+        for number in range(len(found)):
+            self.expect(*path, number, kinds=(dict,), is_needed=True)
+        return found
+
+    def mapped(self, *path: str | int) -> dict[str, Any]:
+        """The map at the path, which is left there; empty where there is none. Raises ``BadInput``."""
+        self.expect(*path, kinds=(dict,))
+        return self.peek(*path) or {}
+
+    def expect(self, *path: str | int, kinds: tuple[type, ...], is_needed: bool = False) -> None:
+        """Raises ``BadInput`` where the value at the path is of another kind, or ``is_needed`` and missing."""
+        if not isinstance(self.peek(*path), kinds if is_needed else (*kinds, type(None))):
+            names = " or ".join(_NAMED[kind] for kind in kinds)
+            raise BadInput(f"{'.'.join(map(str, path))} of this {self._what} must be {names}")
+
+    def whole(self, number: object, *path: str | int) -> int:
+        """The number, which was taken from the path. Raises ``BadInput`` where it is no whole one."""
+        try:
+            return int(str(number))
+        except ValueError:
+            at = ".".join(map(str, path))
+            raise BadInput(f"{at} of this {self._what} has {number!r} where a number goes") from None
 
     def tell(self, loss: str) -> None:
         """Name something that the job says otherwise."""

@@ -38,7 +38,7 @@ def read(document: Mapping[str, Any]) -> Imported:
     _skip_labels(source, ("metadata",))
     if source.take("spec", "enableDynamicWorker"):
         source.tell("spec.enableDynamicWorker: counts are taken as fixed: write MIN..MAX")
-    kinds = list(source.peek("spec", "tfReplicaSpecs") or source.need("spec", "tfReplicaSpecs"))
+    kinds = list(source.mapped("spec", "tfReplicaSpecs") or source.need("spec", "tfReplicaSpecs"))
     retain, deadline = source.take(*policy, "ttlSecondsAfterFinished"), source.take(*policy, "activeDeadlineSeconds")
     failure = {"restarts": source.take(*policy, "backoffLimit", default=3)}
     data: dict[str, Any] = {
@@ -73,15 +73,15 @@ def _role(source: Foreign, base: Path) -> dict[str, Any]:
     amounts = _amounts(source, container)
     return {
         "count": source.take(*base, "replicas", default=1),
-        "restart": _RESTARTS.get(policy, policy),
+        "restart": _RESTARTS.get(str(policy), policy),
         "image": source.need(*container, "image"),
         "entry": source.take(*container, "command", default=()),
         "args": source.take(*container, "args", default=()),
         "env": _environment(source, container),
         "annotations": {
             key: value
-            for key, value in source.take(*template, "metadata", "annotations", default={}).items()
-            if value is not None  # taken above
+            for key in list(source.mapped(*template, "metadata", "annotations"))
+            if (value := source.take(*template, "metadata", "annotations", key)) is not None  # taken above
         },
         "volumes": _volumes(source, template, with_gpus=amounts["gpus"] > 0),
         "grace": f"{source.take(*template, 'spec', 'terminationGracePeriodSeconds', default=GRACE)}s",
@@ -98,12 +98,12 @@ def _amounts(source: Foreign, container: Path) -> dict[str, Any]:
     resources = (*container, "resources")
     gpus = [source.take(*resources, part, words.GPU) for part in ("limits", "requests")]
     asked = asked_amounts(source, resources, whose=".".join(map(str, container[:3])))
-    return asked | {"gpus": int(gpus[0] or gpus[1] or 0)}
+    return asked | {"gpus": source.whole(gpus[0] or gpus[1] or 0, *resources)}
 
 
 def _environment(source: Foreign, container: Path) -> dict[str, str]:
-    entries = source.peek(*container, "env") or []
-    plain = {number: entry["name"] for number, entry in enumerate(entries) if "valueFrom" not in entry}
+    entries = enumerate(source.records(*container, "env"))
+    plain = {number: str(entry.get("name")) for number, entry in entries if "valueFrom" not in entry}
     for number in plain:
         source.take(*container, "env", number, "name")
     return {name: source.take(*container, "env", number, "value", default="") for number, name in plain.items()}
@@ -112,10 +112,10 @@ def _environment(source: Foreign, container: Path) -> dict[str, str]:
 def _volumes(source: Foreign, template: Path, *, with_gpus: bool) -> list[dict[str, Any]]:
     """Claims and folders of the machine; a task with GPUs has shared memory anyway."""
     mounts: Path = (*template, "spec", "containers", 0, "volumeMounts")
-    places = {mount["name"]: (number, mount) for number, mount in enumerate(source.peek(*mounts) or [])}
+    places = {str(mount.get("name")): (number, mount) for number, mount in enumerate(source.records(*mounts))}
     found: list[dict[str, Any]] = []
-    for number, volume in enumerate(source.peek(*template, "spec", "volumes") or []):
-        at, (where, mount) = (*template, "spec", "volumes", number), places.get(volume["name"], (0, {}))
+    for number, volume in enumerate(source.records(*template, "spec", "volumes")):
+        at, (where, mount) = (*template, "spec", "volumes", number), places.get(str(volume.get("name")), (0, {}))
         is_memory = source.peek(*at, "emptyDir", "medium") == "Memory" and mount.get("mountPath") == _SHARED_MEMORY
         paths = {"claim": ("persistentVolumeClaim", "claimName"), "host": ("hostPath", "path")}
         held = {key: source.take(*at, *path) for key, path in paths.items() if mount and source.peek(*at, *path)}
@@ -123,7 +123,7 @@ def _volumes(source: Foreign, template: Path, *, with_gpus: bool) -> list[dict[s
             continue
         if held:
             read_only = {"read_only": True} if mount.get("readOnly") else {}
-            found.append({"mount": mount["mountPath"]} | held | read_only)
+            found.append({"mount": mount.get("mountPath")} | held | read_only)
         source.take(*at, "emptyDir", "medium")
         source.take(*at, "name")
         for key in ("name", "mountPath", "readOnly"):
@@ -137,10 +137,9 @@ def _placing(source: Foreign, template: Path) -> dict[str, Any]:
     found: dict[str, Any] = {
         "priority": source.take(*spec, "priorityClassName"),
         "node_selector": source.take(*spec, "nodeSelector"),
-        "tolerations": [
-            entry for entry in source.take(*spec, "tolerations", default=[]) if entry.get("key") != words.GPU
-        ],
+        "tolerations": [entry for entry in source.records(*spec, "tolerations") if entry.get("key") != words.GPU],
     }
+    source.take(*spec, "tolerations")
     if source.take(*spec, "hostNetwork"):
         found["network"] = "host"
     return {key: value for key, value in found.items() if value}

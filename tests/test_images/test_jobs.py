@@ -74,6 +74,7 @@ def test_a_job_sums_what_it_asks_for() -> None:
         (("gpus: 4", "gpu: 4"), "roles.worker.gpu is not a key here; did you mean gpus?"),
         ((", args", ", env: {TF_CONFIG: x}, args"), "sets TF_CONFIG, which Spillway writes itself"),
         ((", args", ", env: {EPOCHS: 3}, args"), "roles.worker.env.EPOCHS = 3: must be text: put it in quotes"),
+        (("name: mnist", "name: mnist\non: true"), "job.yaml:2: on is not a key here; the keys here are: "),
         ((", args", ", ports: {tb: 2222}, args"), "roles.worker.ports is not a key here; did you mean port?"),
         ((", args", ", port: 0, args"), "roles.worker.port = 0: input should be greater than or"),
         (

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import itertools
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -246,3 +251,43 @@ def test_another_document_is_refused(source: str) -> None:
     """With what it lacks."""
     with pytest.raises(BadInput, match=r"has no .*: is it one\?"):
         IMPORTERS[source]({"kind": "Deployment", "metadata": {"name": "x"}})
+
+
+_ODD = (None, True, "x", [None], {"a": None})
+
+
+def _whole_job() -> dict[str, Any]:
+    volumes = [{"mount": "/a", "claim": "c"}, {"mount": "/b", "host": "/srv"}]
+    role = {"cpus": "1", "memory": "1Gi", "gpus": 1, "image": "x", "env": {"A": "b"}, "args": ["c"]}
+    return {
+        "name": "tf",
+        "kind": "service",
+        "network": "host",
+        "gang": False,
+        "node_selector": {"a": "b"},
+        "roles": {name: role | {"volumes": volumes, "restart": "always"} for name in ("worker", "ps")},
+    }
+
+
+def _places(part: Any) -> Iterator[tuple[Any, Any]]:
+    """Every part of a document, as what holds it and where there."""
+    for key, inner in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
+        yield part, key
+        yield from _places(inner)
+
+
+@pytest.mark.parametrize("source", IMPORTERS)
+def test_a_part_of_another_kind_is_imported_or_refused_in_words(source: str) -> None:
+    """Whatever stands in its place."""
+    data = _whole_job()
+    if source == "marathon":
+        data["roles"] = {name: role | {"volumes": []} for name, role in data["roles"].items()}
+    text = TRAINING_JOB if source == "paddle" else RENDERERS[source](Job.model_validate(data)).text
+    written = json.dumps(yaml.safe_load(text))
+    for number in range(len(list(_places(json.loads(written))))):
+        for odd in _ODD:
+            document = json.loads(written)
+            holder, key = next(itertools.islice(_places(document), number, None))
+            holder[key] = copy.deepcopy(odd)
+            with contextlib.suppress(BadInput):
+                assert IMPORTERS[source](document).job.roles
