@@ -6,6 +6,7 @@ one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -94,8 +95,9 @@ class Written:
 
     def named(self) -> str:
         """Its kind and name, for a message."""
-        meta = self.plain().get("metadata") or {}
-        return f"{self.kind or 'object'} {meta.get('name') or meta.get('generateName') or 'without a name'}"
+        meta = self.plain().get("metadata")
+        names = [meta.get("name"), meta.get("generateName")] if isinstance(meta, dict) else []
+        return f"{self.kind or 'object'} {next(filter(None, names), 'without a name')}"
 
     def _parsed(self, model: Any) -> Any:
         raw = self.raw
@@ -111,11 +113,8 @@ def objects_in(text: str, source: str) -> Iterator[Written]:
     """All of them."""
     try:
         found = msgspec.json.decode(text, type=_List | list[msgspec.Raw])
-    except msgspec.ValidationError:
-        yield from (object_of(one, source) for one in _unlisted([_decoded(text)]))
-        return
-    except msgspec.DecodeError:
-        yield from (object_of(one, source) for one in _unlisted(_yaml(text, source)))
+    except msgspec.DecodeError as error:
+        yield from (object_of(one, source) for one in _unlisted(_documents(text, source, error)))
         return
     items = found.items if isinstance(found, _List) else found
     several = [msgspec.Raw(text.encode())] if items is msgspec.UNSET else items or ()
@@ -152,6 +151,14 @@ def object_of(raw: Any, source: str, *, namespace: str = NAMESPACE) -> Written:
     if isinstance(meta, dict) and not meta.get("namespace"):
         raw = {**raw, "metadata": {**meta, "namespace": namespace}}
     return Written(source, None if kind is None else str(kind), str(raw.get("apiVersion", "")), raw)
+
+
+def _documents(text: str, source: str, error: msgspec.DecodeError) -> list[Any]:
+    """Every document, of JSON where it fails to be objects of ours alone."""
+    if isinstance(error, msgspec.ValidationError):
+        with contextlib.suppress(msgspec.DecodeError):  # one that begins as JSON does
+            return [_decoded(text)]
+    return _yaml(text, source)
 
 
 def _yaml(text: str, source: str) -> list[Any]:

@@ -285,25 +285,49 @@ _MODELS: Final[Mapping[tuple[str, str], Any]] = {
 """By API group and kind."""
 
 
+class _CronJobSpec(Json, frozen=True):
+    job_template: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _CronJob(Json, frozen=True):
+    """batchv1.CronJob, and what others made like it."""
+
+    spec: _CronJobSpec = _CronJobSpec()
+
+
+class _Component(Json, frozen=True):
+    template: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _AppWrapperSpec(Json, frozen=True):
+    components: tuple[_Component, ...] = ()
+
+
+class _AppWrapper(Json, frozen=True):
+    metadata: Meta = Meta()
+    spec: _AppWrapperSpec = _AppWrapperSpec()
+
+
 def unwrapped(one: Written) -> Iterator[Written]:
     """The object itself; of a CronJob or RayCronJob the job of one run, of an AppWrapper the objects in it.
 
     AppWrapper: https://project-codeflare.github.io/appwrapper/.
     """
-    raw: Any = one.plain() if one.kind in ("CronJob", "RayCronJob", "AppWrapper") else {}
-    spec = raw.get("spec") or {} if isinstance(raw, dict) else {}
     if one.kind == "CronJob" and one.api_group in ("batch", "batch.volcano.sh"):
-        job = {"metadata": raw.get("metadata"), "spec": (spec.get("jobTemplate") or {}).get("spec")}
-        yield Written(one.source, "Job", one.api_version, job)
+        yield _of_one_run(one, "Job", spec=one.read(_CronJob).spec.job_template.get("spec"))
     elif (one.api_group, one.kind) == ("ray.io", "RayCronJob"):
-        job = {"metadata": raw.get("metadata"), "spec": spec.get("jobTemplate")}
-        yield Written(one.source, "RayJob", one.api_version, job)
+        yield _of_one_run(one, "RayJob", spec=one.read(_CronJob).spec.job_template)
     elif (one.api_group, one.kind) == ("workload.codeflare.dev", "AppWrapper"):
-        namespace = (raw.get("metadata") or {}).get("namespace") or NAMESPACE
-        for component in spec.get("components") or ():
-            yield from unwrapped(object_of(component.get("template"), one.source, namespace=namespace))
+        wrapper = one.read(_AppWrapper)
+        namespace = wrapper.metadata.namespace or NAMESPACE
+        for component in wrapper.spec.components:
+            yield from unwrapped(object_of(component.template, one.source, namespace=namespace))
     else:
         yield one
+
+
+def _of_one_run(one: Written, kind: str, *, spec: Any) -> Written:
+    return Written(one.source, kind, one.api_version, {"metadata": one.plain().get("metadata"), "spec": spec})
 
 
 def model_of(one: Written) -> Any | None:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from autoscaler.kube.schema.core import Meta, PodAffinity, PodSpec
-from autoscaler.kube.schema.storage import ClaimJson
+from autoscaler.kube.schema.storage import ClaimJson, OwnClaimJson
 from autoscaler.kube.schema.values import same
 from autoscaler.model.constraints import PodTerm, Requirement, Spread, Term, Toleration
 
@@ -108,15 +108,15 @@ def own_claims(spec: PodSpec) -> Iterator[tuple[str, ClaimJson]]:
     """The pod's ephemeral volumes, each with the template of its claim."""
     for volume in spec.volumes:
         if _OWN_CLAIM in volume:
-            template = (volume[_OWN_CLAIM] or {}).get("volumeClaimTemplate") or {}
-            made = {"metadata": {}, "spec": template.get("spec") or {}}
-            yield str(volume.get("name", "")), msgspec.convert(made, ClaimJson, strict=False)
+            found = msgspec.convert(volume[_OWN_CLAIM] or {}, OwnClaimJson, strict=False)
+            yield str(volume.get("name", "")), ClaimJson(Meta(), found.volume_claim_template.spec)
 
 
 def claims_of(meta: Meta, spec: PodSpec) -> Iterator[str]:
     """Names of its volume claims: that of an ephemeral volume is named after the pod and the volume."""
     for volume in spec.volumes:
-        if _CLAIM in volume:
-            yield str(volume[_CLAIM].get("claimName", ""))
+        source = volume.get(_CLAIM)
+        if isinstance(source, dict):
+            yield str(source.get("claimName", ""))
         elif _OWN_CLAIM in volume:
             yield f"{meta.name}-{volume.get('name', '')}"

@@ -205,7 +205,8 @@ class PodSpec(Json, frozen=True):
     priority_class_name: str = ""
     scheduling_gates: tuple[Named, ...] = ()
     resource_claims: tuple[Named, ...] = ()
-    volumes: tuple[dict[str, Any], ...] = ()
+    volumes: tuple[dict[str, str | dict[str, Any] | None], ...] = ()
+    """Each its name, and under the name of its kind where it comes from."""
     """corev1.Volume: its name, and one key that says its kind."""
     workload_ref: WorkloadRef = WorkloadRef()
     scheduling_group: SchedulingGroup = SchedulingGroup()

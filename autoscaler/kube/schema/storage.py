@@ -39,6 +39,16 @@ class ClaimJson(Json, frozen=True):
     spec: _ClaimSpec = _ClaimSpec()
 
 
+class _ClaimTemplate(Json, frozen=True):
+    spec: _ClaimSpec = _ClaimSpec()
+
+
+class OwnClaimJson(Json, frozen=True):
+    """corev1.EphemeralVolumeSource."""
+
+    volume_claim_template: _ClaimTemplate = _ClaimTemplate()
+
+
 class _Csi(Json, frozen=True):
     driver: str = ""
 

@@ -32,6 +32,12 @@ def test_json_and_yaml_say_the_same(write: Any, form: str) -> None:
         assert pod.spec.containers[0].resources.requests == {"cpu": 2, "memory": "1Gi"}
 
 
+def test_a_file_that_begins_as_json_does_may_be_yaml() -> None:
+    """``true: x`` is a map of YAML."""
+    with pytest.raises(BadInput, match="neither kind nor metadata, but True"):
+        [one.read(PodJson) for one in objects_in("true:\n  a: b\n", "f")]
+
+
 @pytest.mark.parametrize("text", ['{"kind": "List", "items": null}', '{"items": []}', "[]", "items:\n"])
 def test_a_list_of_nothing_has_nothing(text: str) -> None:
     """However it says so."""

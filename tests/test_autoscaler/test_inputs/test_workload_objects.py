@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,28 @@ def test_a_daemon_set_takes_its_room_of_each_node_that_it_matches(tmp_path: Path
         assert len(made["placements"]) == 2
     [note] = asked(daemon).notes
     assert note == "pods of 1 DaemonSet take room of each node that they select, and are not listed: x"
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (manifest("CronJob", "batch/v1", {"jobTemplate": 1.5}), "CronJob x: Expected `object`, got `float`"),
+        (
+            manifest("AppWrapper", "workload.codeflare.dev/v1beta2", {"components": "a"}),
+            "AppWrapper x: Expected `array`",
+        ),
+        ({"kind": "Pod", "metadata": 5}, "Pod without a name: Expected `object`, got `int`"),
+        (manifest("Pod", "v1", {"volumes": [{"persistentVolumeClaim": [1]}]}), "Pod x: Expected `str | object | null`"),
+        (manifest("Pod", "v1", {"volumes": [{"ephemeral": {"volumeClaimTemplate": 1}}]}), None),
+    ],
+)
+def test_a_part_of_another_kind_is_named(written: dict[str, Any], told: str | None) -> None:
+    """In words, whatever stands there; what a pod's own claim is made of is asked of workload objects alone."""
+    if told is None:
+        assert len(asked(written).pods) == 1
+        return
+    with pytest.raises(BadInput, match=re.escape(told)):
+        asked(written)
 
 
 def test_an_amount_that_is_left_out_is_told() -> None:
