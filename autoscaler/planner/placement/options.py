@@ -28,6 +28,10 @@ Within = tuple[str, str] | None
 
 
 _RULES_AT_MOST = 12
+_OPENED_AT_MOST = 2_000
+"""Fresh nodes that are opened in search of ways to hold one gang: no other way is begun when so many were."""
+_MANY = 64
+"""Of more pods of a shape that are left, so many at a time are held by what is cheapest for all that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,13 @@ def options_for(
         return [((0.0, 0.0), lambda: fill_standing(items, snapshot, within)[0])]
     found: list[tuple[Cost, Callable[[], Option | None]]] = []
     filled, first = snapshot.mark(), len(market.opened)
-    ranking, seen = _Ranking(market, within, buy, opened=first), set()
+    ranking, seen, opened = _Ranking(market, within, buy, opened=first), set(), 0
     for prefer in _preferences(rest, ranking):
         script = _open_for(rest, ranking, prefer)
-        is_hopeless = script is None and len(market.opened) == first  # whichever offering were opened first
+        many = len(market.opened) - first
+        opened += many
         snapshot.undo(filled)
-        if is_hopeless:
+        if script is None and not many:  # it is hopeless, whichever offering were opened first
             break
         for one in (script, _shrunk(script, market, within)) if script else ():
             names = tuple(offering.group.name for offering in one.bins)
@@ -75,6 +80,8 @@ def options_for(
             if _replay(one, market, within) is not None:
                 found.append((_cost(market.opened[first:], market, own), _redo(items, one, market, within)))
             snapshot.undo(filled)
+        if opened >= _OPENED_AT_MOST:
+            break
     return found
 
 
@@ -124,14 +131,24 @@ class _Ranking:
     opened: int
     """Fresh nodes that are open before any is for these pods: as long as there are no more, what was found stands."""
     _found: dict[tuple[int, int], Sequence[Offering]] = field(default_factory=dict)
+    _of_many: dict[tuple[int, int], Sequence[Offering]] = field(default_factory=dict)
+    """Of the way that is being sought: by shape and how many times ``_MANY`` pods are left."""
 
     def by_cost(self, shape: Shape, left: int) -> Sequence[Offering]:
         """Offerings that hold the shape, the one first that holds so many of it for the least money."""
-        if len(self.market.opened) != self.opened:
-            return self._by_cost(shape, left)
-        if (shape.number, left) not in self._found:
-            self._found[shape.number, left] = self._by_cost(shape, left)
-        return self._found[shape.number, left]
+        if len(self.market.opened) == self.opened:
+            self._of_many.clear()
+            return self._kept(self._found, (shape.number, left), shape, left)
+        if left > _MANY:
+            return self._kept(self._of_many, (shape.number, left // _MANY), shape, left)
+        return self._by_cost(shape, left)
+
+    def _kept(
+        self, known: dict[tuple[int, int], Sequence[Offering]], key: tuple[int, int], shape: Shape, left: int
+    ) -> Sequence[Offering]:
+        if key not in known:
+            known[key] = self._by_cost(shape, left)
+        return known[key]
 
     def _by_cost(self, shape: Shape, left: int) -> Sequence[Offering]:
         market, ranked = self.market, []
@@ -158,17 +175,19 @@ def _open_for(rest: Sequence[Item], ranking: _Ranking, prefer: Preference) -> _S
     market, within, snapshot = ranking.market, ranking.within, ranking.market.snapshot
     left = Counter(shape.number for _, shape in rest)
     bins: list[Offering] = []
+    used: Counter[str] = Counter()
     opened: dict[str, int] = {}
     puts: list[tuple[str, Shape, int | Place]] = []
     for key, shape in rest:
         place = snapshot.find(shape, within)
         if place is None:
-            for offering in _tries(ranking.by_cost(shape, left[shape.number]), prefer=prefer, bins=bins):
+            for offering in _tries(ranking.by_cost(shape, left[shape.number]), prefer=prefer, used=used):
                 fits = partial(_suits, snapshot, shape, shape.amounts, within)
                 place = market.open(offering, fits, buy=ranking.buy)
                 if place is not None:
                     opened[place.name] = len(bins)
                     bins.append(offering)
+                    used[offering.group.name] += 1
                     break
         if place is None:
             return None
@@ -178,9 +197,9 @@ def _open_for(rest: Sequence[Item], ranking: _Ranking, prefer: Preference) -> _S
     return _Script(bins=tuple(bins), puts=tuple(puts))
 
 
-def _tries(ranked: Sequence[Offering], *, prefer: Preference, bins: Sequence[Offering]) -> Sequence[Offering]:
+def _tries(ranked: Sequence[Offering], *, prefer: Preference, used: Mapping[str, int]) -> Sequence[Offering]:
     first, times = prefer
-    if first is None or first not in ranked or (times is not None and bins.count(first) >= times):
+    if first is None or (times is not None and used[first.group.name] >= times) or first not in ranked:
         return ranked
     return [first, *(offering for offering in ranked if offering is not first)]
 

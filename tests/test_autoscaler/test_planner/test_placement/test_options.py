@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -287,3 +288,24 @@ def test_a_pod_with_a_rule_is_asked_for_again_when_others_have_a_place(
     done, rest = fill_standing(items, market.snapshot, None)
     assert {key: place.name for key, _, place in done} == found
     assert [key for key, _ in rest] == [key for key, _ in items if key not in found]
+
+
+def test_of_a_large_gang_few_ways_are_sought(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as have opened so many nodes; offerings are not ranked anew for each of them."""
+    asked = Counter[str]()
+    for name in ("open", "with_room"):
+        ask = getattr(Market, name)
+
+        def counted(*args: Any, ask: Any = ask, name: str = name, **kwargs: Any) -> Any:
+            asked[name] += 1
+            return ask(*args, **kwargs)
+
+        monkeypatch.setattr(Market, name, counted)
+    kinds = [(f"one-{number}", 4, 1, 1 + number / 100) for number in range(12)]
+    pods = a_gang(pods=500, gpus=1, cpu=1)
+    market = a_market(pods, groups_of(kinds, maximum=1_000))
+    items = [(pod.key, market.snapshot.shape(pod)) for pod in pods]
+    found = options_for(items, market, None, buy=True)
+    assert min(cost for cost, _ in found) == (500.0, 500.0)
+    assert asked["open"] < 5_000  # 37 ways of 500 nodes would be opened and done again: 37,000
+    assert asked["with_room"] < 3_000  # and be ranked for once each, and once to be shrunk: 37,000
