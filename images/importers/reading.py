@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,7 +51,7 @@ class Foreign:
         """As :meth:`take`. Raises ``BadInput`` where there is none."""
         value = self.take(*path)
         if value in _NOTHING:
-            raise BadInput(f"this {self._what} has no {'.'.join(map(str, path))}: is it one?")
+            raise BadInput(f"this {self._what} has no {_dotted(path)}: is it one?")
         return value
 
     def peek(self, *path: str | int) -> Any:
@@ -78,15 +78,14 @@ class Foreign:
         """Raises ``BadInput`` where the value at the path is of another kind, or ``is_needed`` and missing."""
         if not isinstance(self.peek(*path), kinds if is_needed else (*kinds, type(None))):
             names = " or ".join(_NAMED[kind] for kind in kinds)
-            raise BadInput(f"{'.'.join(map(str, path))} of this {self._what} must be {names}")
+            raise BadInput(f"{_dotted(path)} of this {self._what} must be {names}")
 
     def whole(self, number: object, *path: str | int) -> int:
         """The number, which was taken from the path. Raises ``BadInput`` where it is no whole one."""
         try:
             return int(str(number))
         except ValueError:
-            at = ".".join(map(str, path))
-            raise BadInput(f"{at} of this {self._what} has {number!r} where a number goes") from None
+            raise BadInput(f"{_dotted(path)} of this {self._what} has {number!r} where a number goes") from None
 
     def tell(self, loss: str) -> None:
         """Name something that the job says otherwise."""
@@ -110,6 +109,10 @@ def asked_amounts(source: Foreign, resources: tuple[str | int, ...], *, whose: s
             source.tell(f"{whose}: it asks for {asked} {name} and may have {most}: {asked} is taken")
         found[key] = asked or most or assumed
     return found
+
+
+def _dotted(path: Iterable[str | int]) -> str:
+    return ".".join(map(str, path))
 
 
 def _below(here: Any, key: str | int) -> Any:

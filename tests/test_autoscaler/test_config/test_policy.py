@@ -86,7 +86,7 @@ def test_a_group_has_one_name_per_zone() -> None:
         ),
         (("max: 6", "max: yes"), "policy.yaml:7: groups[0] (gpu-a10g).max = True: must be a whole number"),
         (("usd_per_hour: 100", "usd_per_hour: on"), "limits.usd_per_hour = True: must be a number"),
-        (("max: 6", "max: 6\n    1: x"), ".1 is not a key here; the keys here are: "),
+        (("max: 6", "max: 6\n    1: x"), "policy.yaml:8: groups[0] (gpu-a10g).1 is not a key here; the keys here are"),
         (("max: 6", "max: 6\n    resources: {cpu: -1}"), "resources: cpu: -1 is less than nothing"),
         (("max: 6", "max: 6\n    resources: {cpu: yes}"), "resources: cpu: 'True' is not a quantity"),
         (("max: 6", 'max: 6\n    disk: "\0"'), "policy.yaml:8: this policy file has the character '\\x00', which YAML"),
