@@ -11,12 +11,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from typing import Final
 
 from autoscaler.model.actions import Assignment, Grow, Memory, Order, Step
-from autoscaler.model.cluster import Cluster, Group
+from autoscaler.model.cluster import FOREVER, Cluster, Group
 from autoscaler.model.labels import OWNER
 from autoscaler.model.pauses import spent_for
+from autoscaler.planner.demand.requested_gangs import requested_gangs
 from autoscaler.planner.placement.available_offerings import COMING
 
 ORDERS_LAST: Final = timedelta(minutes=5)
@@ -60,13 +62,17 @@ def made_again(
 
     ``paused``: names of groups in which nothing is bought by now; AWS may have carried out an order there all the same.
     Pods that are planned on nodes beyond the order are another order's, which is made once this one is answered. Those
-    of a namespace or an owner whose budget is spent by now do not count: the order is made again for others, if any.
+    of a namespace or an owner whose budget is spent by now do not count, nor those that nothing is ever bought for: the
+    order is made again for others, if any.
     """
+    if not orders:
+        return []
+    patient = _never_bought_for(cluster)
     spent = [one for one in cluster.pauses if one.namespace or one.owner]
-    owner_of = {pod.key: pod.labels.get(OWNER, "") for pod in cluster.pods} if spent and orders else {}
+    owner_of = {pod.key: pod.labels.get(OWNER, "") for pod in cluster.pods} if spent else {}
     demand: dict[str, list[str]] = defaultdict(list)
     for pod, where in assignments.items():
-        if where.group not in orders or where.group in paused or not _is_coming(where):
+        if where.group not in orders or where.group in paused or not _is_coming(where) or pod in patient:
             continue
         if spent_for(spent, namespace=pod.partition("/")[0], owners={owner_of.get(pod, "")}) is None:
             demand[where.group].append(pod)
@@ -83,6 +89,12 @@ def made_again(
         )
         for name in sorted(demand)
     ]
+
+
+def _never_bought_for(cluster: Cluster) -> frozenset[str]:
+    """Keys of pods that only take room that is there, and of those that a ProvisioningRequest has its room for."""
+    requested = chain.from_iterable(gang.waiting for gang in requested_gangs(cluster))
+    return frozenset(pod.key for pod in chain(cluster.pods, requested) if pod.patience == FOREVER)
 
 
 def _is_coming(where: Assignment) -> bool:

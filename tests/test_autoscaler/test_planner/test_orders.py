@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Assignment, Cordon, Grow, Memory, Order
-from autoscaler.model.cluster import Refusal
+from autoscaler.model.cluster import FOREVER, PodSet, ProvisioningRequest, Refusal
 from autoscaler.model.pauses import Pause, budget_of
 from autoscaler.planner.orders import as_ordered, dated, made_again, ordered_so_far, orders_in, still_open
 from autoscaler.planner.plan import plan
@@ -94,6 +95,31 @@ def test_an_order_is_made_again_while_pods_wait_for_its_nodes() -> None:
     assert made_again(cluster, {}, assignments) == []
     both = made_again(cluster, {NAME: ORDER, OTHER.name: Order(0, 1, NOW)}, assignments)
     assert [step.group for step in both] == sorted([NAME, OTHER.name])
+
+
+@pytest.mark.parametrize(
+    ("given", "again"),
+    [({}, True), ({"provisioned": NOW}, False), ({"may_buy": False}, False)],
+    ids=["asks for nodes", "has its room", "asks for none"],
+)
+def test_an_order_is_not_made_again_for_a_request_that_nothing_is_bought_for(
+    given: dict[str, Any], *, again: bool
+) -> None:
+    """Its room was taken back by EC2, and a node that was ordered for the headroom would be its own."""
+    request = ProvisioningRequest("team", "ask", "uid", NOW, (PodSet(a_pod(gpus=4), 1),), **given)
+    cluster = a_cluster(groups=[GROUP], provisioning_requests=(request,))
+    made = made_again(cluster, {NAME: ORDER}, {"team/ask/0": Assignment(f"{NAME}~1", NAME)})
+    assert [step.demand for step in made] == ([("team/ask/0",)] if again else [])
+
+
+@pytest.mark.parametrize(("patience", "again"), [(None, True), (timedelta(days=1), True), (FOREVER, False)])
+def test_an_order_is_not_made_again_for_a_pod_that_only_takes_room_that_is_there(
+    patience: timedelta | None, *, again: bool
+) -> None:
+    """A node that another pod waited for, which is gone."""
+    cluster = a_cluster(pods=[replace(a_pod("p", gpus=4), patience=patience)], groups=[GROUP])
+    made = made_again(cluster, {NAME: ORDER}, {"team/p": Assignment(f"{NAME}~1", NAME)})
+    assert [step.demand for step in made] == ([("team/p",)] if again else [])
 
 
 @pytest.mark.parametrize(
