@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil
 
@@ -132,12 +132,15 @@ class _Ranking:
     """Fresh nodes that are open before any is for these pods: as long as there are no more, what was found stands."""
     _found: dict[tuple[int, int], Sequence[Offering]] = field(default_factory=dict)
     _of_many: dict[tuple[int, int], Sequence[Offering]] = field(default_factory=dict)
-    """Of the way that is being sought: by shape and how many times ``_MANY`` pods are left."""
+    """In this way: by shape and how many times ``_MANY`` pods are left."""
+
+    def of_a_way(self) -> _Ranking:
+        """For one way, from its start on: what is found while its nodes are opened stands for no other."""
+        return replace(self, _of_many={})
 
     def by_cost(self, shape: Shape, left: int) -> Sequence[Offering]:
         """Offerings that hold the shape, the one first that holds so many of it for the least money."""
         if len(self.market.opened) == self.opened:
-            self._of_many.clear()
             return self._kept(self._found, (shape.number, left), shape, left)
         if left > _MANY:
             return self._kept(self._of_many, (shape.number, left // _MANY), shape, left)
@@ -172,7 +175,7 @@ def _is_there(sample: Place, within: Within) -> bool:
 
 def _open_for(rest: Sequence[Item], ranking: _Ranking, prefer: Preference) -> _Script | None:
     """Open fresh nodes until every pod has a place, filling each before the next; ``None`` where some pod has none."""
-    market, within, snapshot = ranking.market, ranking.within, ranking.market.snapshot
+    market, within, snapshot, ranking = ranking.market, ranking.within, ranking.market.snapshot, ranking.of_a_way()
     left = Counter(shape.number for _, shape in rest)
     bins: list[Offering] = []
     used: Counter[str] = Counter()
