@@ -17,7 +17,7 @@ from autoscaler.cloud.interruption_queue import InterruptionQueue
 from autoscaler.cloud.launches import REFUSALS_LAST, being_tried, refusals
 from autoscaler.cloud.node_templates import NodeTemplate, tags_of
 from autoscaler.cloud.prices import Prices
-from autoscaler.cloud.purchases import AT_MOST, Bought, launched, living, refused, token_of, why_not_at_once
+from autoscaler.cloud.purchases import AT_MOST, HELD, Bought, launched, living, refused, token_of, why_not_at_once
 from autoscaler.cloud.quotas import Quota, Quotas
 from autoscaler.cloud.reservations import Reservations
 from autoscaler.config.policy import Policy
@@ -36,7 +36,6 @@ _WAITS_NO_LONGER: Final = ("No active Lifecycle Action", "Instance Id not found"
 _WARNINGS_KEPT: Final = 1000
 """Lines that are not told again: what AWS says in them may never be the same twice."""
 _STATES: Final = {"InService": "in-service", "Terminating": "terminating", "Pending": "pending"}
-_HELD: Final = "Terminating:Wait"
 _DOWN: Final = "Terminating:Proceed"
 
 
@@ -346,22 +345,23 @@ class Ec2:
             zone=raw["AvailabilityZone"],
             launched=self._launched.get(raw["InstanceId"]),
             state=state,  # type: ignore[arg-type]
-            held=raw["LifecycleState"] == _HELD,
+            held=raw["LifecycleState"] == HELD,
             is_down=raw["LifecycleState"] == _DOWN,
         )
 
     def _learn_quotas(self, templates: Iterable[NodeTemplate]) -> None:
         if self._quotas is None:
             return
-        ours: Counter[str] = Counter()
+        ours, coming = Counter[str](), Counter[str]()
         for template in templates:
             if (entry := template.entry) is not None:
                 fewest = min((self._types[one].vcpus for one in entry.types if one in self._types), default=0)
                 code = one_quota(entry.types, spot=entry.capacity_type == "spot")
                 # a reservation draws on a quota from when it is made
                 ours[code] += 0 if template.reservation else fewest * template.wanted
+                coming[code] += 0 if template.reservation else fewest * template.coming
         with one_failure_alone(self._warn_once, "what its quotas leave, so that EC2 may refuse what they do not"):
-            self._quotas.read(ours.keys() - {""}, self._learn_types)
+            self._quotas.read(ours.keys() - {""}, self._learn_types, coming)
         for code, vcpus in ours.items():
             self._quotas.holds(code, vcpus)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autoscaler.cloud.purchases import living
+from autoscaler.cloud.purchases import held, living
 from autoscaler.config.group_entry import DISK, GroupEntry
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
@@ -69,8 +69,13 @@ class NodeTemplate:
 
     @property
     def wanted(self) -> int:
-        """Nodes that it has or is to get, for what draws on a quota or a reservation."""
-        return max(self.raw["DesiredCapacity"], living(self.raw))
+        """Nodes that it has or is to get, for what draws on a quota or a reservation; also those held at their end."""
+        return max(self.raw["DesiredCapacity"], living(self.raw)) + held(self.raw)
+
+    @property
+    def coming(self) -> int:
+        """Nodes that it is to get, and has no instance for."""
+        return max(0, self.raw["DesiredCapacity"] - living(self.raw))
 
     def allocatable(self, known: Mapping[str, InstanceType]) -> Resources:
         """Template tags are the last word; what they leave out, the policy or the type's formula says.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 AT_MOST: Final = 100
 """Instances that one call of ``LaunchInstances`` launches."""
+HELD: Final = "Terminating:Wait"
+"""State of an instance whose end waits for us: it runs."""
 _ALL: Final = 100
 """Per cent."""
 
@@ -72,6 +74,11 @@ def token_of(*, group: str, was: int, to: int, at: datetime) -> str:
 def living(raw: AutoScalingGroupTypeDef) -> int:
     """How many of its instances are not being ended."""
     return sum(not one["LifecycleState"].startswith("Terminating") for one in raw.get("Instances", []))
+
+
+def held(raw: AutoScalingGroupTypeDef) -> int:
+    """How many of its instances a lifecycle hook keeps from being ended: they run."""
+    return sum(one["LifecycleState"] == HELD for one in raw.get("Instances", []))
 
 
 def launched(answer: Mapping[str, Any], *, at: datetime) -> tuple[Instance, ...]:

@@ -71,8 +71,16 @@ class Quotas:
             quota.used = vcpus
             self._tell(quota)
 
-    def read(self, codes: Collection[str], learn: Callable[[set[str]], Mapping[str, InstanceType]]) -> None:
-        """Where it is time for that; ``learn`` gives what EC2 says of instance types. Raises botocore's errors."""
+    def read(
+        self,
+        codes: Collection[str],
+        learn: Callable[[set[str]], Mapping[str, InstanceType]],
+        coming: Mapping[str, int],
+    ) -> None:
+        """Where it is time for that. Raises botocore's errors.
+
+        ``learn`` gives what EC2 says of instance types; ``coming``: by code, vCPUs of what no instance shows yet.
+        """
         now = self._clock()
         if self._read_at is not None and now < self._read_at + READ_AGAIN:
             return
@@ -83,7 +91,8 @@ class Quotas:
         client = self._client()
         for code in sorted(codes):
             said = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]
-            self._known[code] = Quota(code, said.get("QuotaName", ""), int(said["Value"]), used[code])
+            in_use = used[code] + coming.get(code, 0)
+            self._known[code] = Quota(code, said.get("QuotaName", ""), int(said["Value"]), in_use)
             self._tell(self._known[code])
 
     def of(self, code: str) -> Quota | None:

@@ -628,7 +628,7 @@ def test_a_group_with_more_than_it_desires_takes_from_a_quota_only_what_is_launc
     assert refusal.message.endswith("144 of 192 vCPUs are in use, and 2 nodes would be 96 more")
 
 
-@pytest.mark.parametrize(("desired", "used"), [(0, 52), (1, 52), (3, 3 * 48)])
+@pytest.mark.parametrize(("desired", "used"), [(0, 52), (1, 52 + 48), (3, 52 + 3 * 48)])
 def test_what_a_quota_leaves_is_known_with_the_group(desired: int, used: int) -> None:
     """Less what runs in the region, also of types that no group has; and what Auto Scaling is launching for ours."""
     quotas = boto3.client("service-quotas", **KEYS)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from autoscaler.cloud.autoscaling_groups import Ec2
 from autoscaler.cloud.quotas import READ_AGAIN, Quotas
 from autoscaler.model.instance_types import InstanceType
+from tests.builders import NOW, a_group, a_policy, an_entry
+from tests.cloud import Cloud
 
 P, SPOT_P = "L-417A185B", "L-7212CCBC"
 P4D = InstanceType("p4d.24xlarge", "amd64", vcpus=96, memory_mib=1, gpus=8, max_pods=1)
@@ -40,9 +44,9 @@ class Account:
         name = "Running On-Demand P instances"
         return {"Quota": {"QuotaCode": asked["QuotaCode"], "QuotaName": name, "Value": float(self.most)}}
 
-    def read(self, *codes: str) -> None:
+    def read(self, *codes: str, coming: int = 0) -> None:
         """As the door does."""
-        self.quotas.read(codes or (P,), lambda _kinds: _TYPES)
+        self.quotas.read(codes or (P,), lambda _kinds: _TYPES, {P: coming})
 
     def left(self, code: str = P) -> int:
         """VCPUs."""
@@ -87,6 +91,36 @@ def test_what_groups_of_ours_desire_is_in_use_though_no_instance_shows_it_yet() 
         assert account.left() == left
     account.quotas.holds(SPOT_P, 96)
     assert account.quotas.of(SPOT_P) is None
+
+
+def test_what_no_instance_shows_yet_is_in_use_beside_what_runs_for_others() -> None:
+    """Two nodes run, one of another cluster; a third was ordered."""
+    account = Account(288, RUNS, RUNS)
+    account.read(coming=96)
+    assert account.left() == 0
+
+
+@pytest.mark.parametrize(
+    ("desired", "living", "held", "left"), [(1, 0, 2, 0), (1, 1, 1, 1), (2, 1, 0, 1), (0, 0, 3, 0), (1, 2, 0, 1)]
+)
+def test_nodes_that_are_held_at_their_end_draw_on_a_quota_beside_those_that_are_to_come(
+    desired: int, living: int, held: int, left: int
+) -> None:
+    """A node bought in their place would be beyond it. Asked of AWS, and once more before it is asked again."""
+    group = a_group("gpu-a10g", "us-east-1a")
+    cloud = Cloud.of([group], cluster="local", now=NOW, chance=random.Random(0), quota=3)  # noqa: S311
+    scaling = cloud.groups[group.name]
+    door = Ec2(a_policy(an_entry("gpu-a10g", usd_per_hour=5.0)), cloud.clients(), now=lambda: NOW)
+    scaling.desired = desired
+    states = ["InService"] * living + ["Terminating:Wait"] * held
+    scaling.instances = {f"i-{number}": state for number, state in enumerate(states)}
+    cloud.launched = dict.fromkeys(scaling.instances, NOW)
+    assert [one.quota_left for one in door.groups()] == [left]
+    asked_before = Ec2(a_policy(an_entry("gpu-a10g", usd_per_hour=5.0)), cloud.clients(), now=lambda: NOW)
+    now, scaling.instances, scaling.desired = scaling.instances, {}, 0
+    assert [one.quota_left for one in asked_before.groups()] == [3]
+    scaling.instances, scaling.desired = now, desired
+    assert [one.quota_left for one in asked_before.groups()] == [left]
 
 
 @pytest.mark.parametrize(("most", "told"), [(240, 1), (241, 0)])
