@@ -367,14 +367,15 @@ class Ec2:
 
     def _learn_reservations(self, templates: Iterable[NodeTemplate]) -> None:
         vcpus_of, blocks = {}, set()
-        ours: Counter[str] = Counter()
+        ours, coming = Counter[str](), Counter[str]()
         for template in templates:
             if reservation := template.reservation:
                 (kind, *_) = template.types
                 vcpus_of[reservation] = self._types[kind].vcpus if kind in self._types else 0
                 ours[reservation] += vcpus_of[reservation] * template.wanted
+                coming[reservation] += vcpus_of[reservation] * template.coming
                 blocks |= {reservation} if template.capacity_type == "capacity-block" else set()
-        self._reservations.read(vcpus_of, blocks=blocks)
+        self._reservations.read(vcpus_of, coming, blocks=blocks)
         for one, vcpus in ours.items():
             self._reservations.holds(one, vcpus)
 

@@ -41,10 +41,11 @@ class Reservations:
         self._blocks: dict[str, CapacityBlock] = {}
         self._read_at: dict[str, float] = {}
 
-    def read(self, vcpus_of: Mapping[str, int], *, blocks: Collection[str] = ()) -> None:
+    def read(self, vcpus_of: Mapping[str, int], coming: Mapping[str, int], *, blocks: Collection[str] = ()) -> None:
         """Where it is time for that. ``vcpus_of``: id of a reservation -> vCPUs of one of its instances.
 
-        ``blocks``: ids that groups launch into as into Capacity Blocks.
+        ``coming``: by id, vCPUs of what no instance shows yet. ``blocks``: ids that groups launch into as into Capacity
+        Blocks.
         """
         now = self._clock()
         for one, vcpus in vcpus_of.items():
@@ -53,6 +54,7 @@ class Reservations:
             self._read_at[one] = now  # also where it fails: every look would ask again
             with one_failure_alone(self._warn, f"what Capacity Reservation {one} has room for, so that EC2 may refuse"):
                 self._known[one] = self._asked(one, vcpus, as_block=one in blocks)
+                self.took(one, coming.get(one, 0))
 
     def of(self, code: str) -> Quota | None:
         """``None`` where it is not known, or no reservation."""

@@ -33,9 +33,9 @@ class Account:
             raise ClientError({"Error": {"Code": self.error, "Message": "no"}}, "DescribeCapacityReservations")
         return {"CapacityReservations": [self.said]}
 
-    def left(self, *blocks: str) -> int | None:
-        """VCPUs, after another look."""
-        self.reservations.read({ID: 96}, blocks=blocks)
+    def left(self, *blocks: str, coming: int = 0) -> int | None:
+        """VCPUs, after another look. ``coming``: instances that were ordered."""
+        self.reservations.read({ID: 96}, {ID: coming * 96}, blocks=blocks)
         found = self.reservations.of(ID)
         return found.left if found is not None else None
 
@@ -60,6 +60,8 @@ def test_what_our_groups_desire_counts_though_it_has_not_come() -> None:
         assert account.left() == left * 96
     account.now += READ_AGAIN
     assert account.left() == 2 * 96
+    account.now += READ_AGAIN
+    assert account.left(coming=1) == 96, "beside what others have of it"
 
 
 @pytest.mark.parametrize("state", ["pending", "scheduled", "expired", "cancelled", "failed"])
@@ -129,7 +131,7 @@ def test_a_refusal_of_a_full_one_is_told_from_ec2_having_no_capacity(said: str) 
 def test_each_reservation_is_read_when_it_is_time_for_it() -> None:
     """One that was read lately holds up no other."""
     account = Account()
-    account.reservations.read({ID: 96})
-    account.reservations.read({ID: 96, "cr-2": 8})
+    account.reservations.read({ID: 96}, {})
+    account.reservations.read({ID: 96, "cr-2": 8}, {})
     assert account.asked == [ID, "cr-2"]
     assert account.reservations.of("cr-2") is not None
