@@ -356,14 +356,14 @@ class Ec2:
         for template in templates:
             if (entry := template.entry) is not None:
                 fewest = min((self._types[one].vcpus for one in entry.types if one in self._types), default=0)
+                vcpus = 0 if template.reservation else fewest  # a reservation draws on a quota from when it is made
                 code = one_quota(entry.types, spot=entry.capacity_type == "spot")
-                # a reservation draws on a quota from when it is made
-                ours[code] += 0 if template.reservation else fewest * template.wanted
-                coming[code] += 0 if template.reservation else fewest * template.coming
+                ours[code] += vcpus * template.wanted
+                coming[code] += vcpus * template.coming
         with one_failure_alone(self._warn_once, "what its quotas leave, so that EC2 may refuse what they do not"):
             self._quotas.read(ours.keys() - {""}, self._learn_types, coming)
-        for code, vcpus in ours.items():
-            self._quotas.holds(code, vcpus)
+        for code, in_use in ours.items():
+            self._quotas.holds(code, in_use)
 
     def _learn_reservations(self, templates: Iterable[NodeTemplate]) -> None:
         vcpus_of, blocks = {}, set()

@@ -91,9 +91,8 @@ class Quotas:
         client = self._client()
         for code in sorted(codes):
             said = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]
-            in_use = used[code] + coming.get(code, 0)
-            self._known[code] = Quota(code, said.get("QuotaName", ""), int(said["Value"]), in_use)
-            self._tell(self._known[code])
+            self._known[code] = Quota(code, said.get("QuotaName", ""), int(said["Value"]), used[code])
+            self.took(code, coming.get(code, 0))
 
     def of(self, code: str) -> Quota | None:
         """``None`` where it is not known."""
