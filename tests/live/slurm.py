@@ -52,6 +52,8 @@ SlurmdParameters=config_overrides
 # Components of a job start together only by backfill: look each second.
 SchedulerParameters=bf_interval=1
 SlurmdTimeout=10
+# So long a command waits for a controller that has no time for it: 10 s of its own are too few on a busy machine.
+MessageTimeout=60
 # So long a job that is put into the queue again waits.
 AuthInfo=cred_expire=10
 ReturnToService=2

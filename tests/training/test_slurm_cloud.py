@@ -193,6 +193,7 @@ def test_a_job_that_money_does_not_suffice_for_is_told_so_and_runs_when_it_does(
 
 def test_a_machine_that_does_not_come_up_is_given_back_and_its_job_queued_again(site: Site) -> None:
     """After ResumeTimeout; the node can be wanted again."""
+    until(site.slept, within=300, told=site.told)
     site.boots = False
     number = site.submit(f"--nodelist={CLOUD[0]}")
     until(site.living, told=site.told)
