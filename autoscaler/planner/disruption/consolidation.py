@@ -2,7 +2,8 @@
 
 The planner is asked again with the pods of one node free. What may not be moved keeps its node: see
 :func:`why_not_moved`. A replacement is bought first, and the pods are evicted when it is there, through the API server,
-which keeps PodDisruptionBudgets and the pods' grace. An emptied node is idle, and goes as any idle node does.
+which keeps PodDisruptionBudgets and the pods' grace. An emptied node is idle, and goes as any idle node does. So does
+one that is idle already: what is saved by moving pods onto it is the difference of the two prices.
 """
 
 from __future__ import annotations
@@ -223,7 +224,7 @@ class _Consolidating:
         group = self.fleet.group_of.get(node.name)
         if group is None or group.name in self.fleet.hands_off:
             return
-        if node.name not in self.up.wanted and not any(map(why_not_moved, pods)) and self._move(node):
+        if node.name not in self.up.wanted and not any(map(why_not_moved, pods)) and self._move(node, group):
             self.going.add(node.name)
 
     def _staying(self, node: Node) -> list[Pod]:
@@ -234,7 +235,7 @@ class _Consolidating:
         if any(isinstance(step, Grow) for step in self.up.steps):
             return
         for node, group in sorted(self._candidates(), key=lambda one: (-one[1].usd_per_hour, one[0].name))[:_TRIALS]:
-            if self._move(node, saves=group.usd_per_hour):
+            if self._move(node, group):
                 self.going.add(node.name)
                 self.brake.lets(node.name)
                 break
@@ -261,11 +262,12 @@ class _Consolidating:
         self.due += due
         return not why
 
-    def _move(self, node: Node, *, saves: float = 0.0) -> bool:
+    def _move(self, node: Node, group: Group) -> bool:
         """Close the node and evict its pods, where the nodes that are there have room for all of them."""
         pods = self._staying(node)
-        found = self._tried(node, groups=())
-        if len(found.assignments) < len(pods):
+        found = self._tried(node, group, groups=())
+        saves = self._saved(group, found)
+        if len(found.assignments) < len(pods) or saves <= self.rules.saving_usd_per_hour:
             return False
         self._want(found)
         if not node.cordoned:
@@ -278,9 +280,10 @@ class _Consolidating:
 
     def _replace(self, node: Node, group: Group) -> bool:
         """Buy what the pods of the node need, or wait for it, where that is cheaper by the least saving."""
-        found = self._tried(node, groups=tuple(one for one in self.cluster.groups if one.name not in self.losing))
+        groups = tuple(one for one in self.cluster.groups if one.name not in self.losing)
+        found = self._tried(node, group, groups=groups)
         orders = [step for step in found.steps if isinstance(step, Grow)]
-        saves = group.usd_per_hour - sum(step.usd_per_hour for step in orders)
+        saves = self._saved(group, found)
         is_same = any(step.group == group.name for step in orders)
         is_whole = len(found.assignments) == len(self._staying(node))
         if not is_whole or is_same or saves <= self.rules.saving_usd_per_hour:
@@ -290,22 +293,38 @@ class _Consolidating:
         self.steps += [replace(step, because=because) for step in orders]
         return True
 
+    def _saved(self, group: Group, found: ScaleUp) -> float:
+        """Dollars per hour that emptying a node of the group saves: its price, less what is bought and kept for it."""
+        bought = sum(step.usd_per_hour for step in found.steps if isinstance(step, Grow))
+        homes = {home.node for home in found.assignments.values()}
+        return group.usd_per_hour - bought - sum(usd for name, usd in self._idle().items() if name in homes)
+
+    def _idle(self) -> dict[str, float]:
+        """Nodes that no pod is on or planned on, and that may go -> their dollars per hour."""
+        return {
+            place.name: place.group.usd_per_hour
+            for place in self.fleet.places
+            if place.group is not None and not place.standing and self.fleet.spare_of(place.group) > 0
+        }
+
     def _want(self, found: ScaleUp) -> None:
         self.wanted.update((home.node, pod) for pod, home in sorted(found.assignments.items(), reverse=True))
 
-    def _tried(self, node: Node, *, groups: tuple[Group, ...]) -> ScaleUp:
+    def _tried(self, node: Node, group: Group, *, groups: tuple[Group, ...]) -> ScaleUp:
         """What would be done for the node's pods if they were pending and it were not there.
 
-        Without ``groups`` only nodes count that pods can be bound to now.
+        Without ``groups`` only nodes count that pods can be bound to now. Idle ones count that are cheaper by enough.
         """
+        most = group.usd_per_hour - self.rules.saving_usd_per_hour
+        besides = {node.name, *(name for name, usd in self._idle().items() if usd >= most)}
         others = tuple(one for one in self.cluster.nodes if one is not node)
         places = tuple(
             replace(place, free=dict(place.free), guests=[], harm=None, standing=True)
             for place in self.fleet.places
-            if place.name != node.name and (groups or place.tier != COMING_TIER)
+            if place.name not in besides and (groups or place.tier != COMING_TIER)
         )
         pods = pod_index_of(self.cluster.pods).with_pending(node.name)
-        besides: dict[str, Any] = {"may_nominate": False, "elastic": (), "provisioning_requests": ()}
-        alone = replace(self.cluster, nodes=others, pods=pods, groups=groups, **besides)
+        nothing_else: dict[str, Any] = {"may_nominate": False, "elastic": (), "provisioning_requests": ()}
+        alone = replace(self.cluster, nodes=others, pods=pods, groups=groups, **nothing_else)
         fleet = replace(self.fleet, places=places, order=FillOrder())
         return scale_up(alone, self.policy, fleet, limits=self.limits)

@@ -149,6 +149,39 @@ def test_a_cheaper_node_is_bought_first_and_the_pods_are_moved_when_it_is_there(
     assert evicted(last.steps) == ["team/web"]
 
 
+def test_pods_are_not_moved_onto_an_idle_node_that_would_save_as_much_by_going() -> None:
+    """Neither evicted for it, nor does the idle node stay for them."""
+    group = a_group(joined=2)
+    used, idle = nodes_of(group)
+    steps = decide(a_cluster(pods=[web(node=used.name)], nodes=[used, idle], groups=[group], seen_at=LATER)).steps
+    assert [(type(step), getattr(step, "node", "")) for step in steps] == [(Cordon, idle.name)]
+
+
+def test_pods_are_moved_onto_an_idle_node_that_is_cheaper_and_what_that_saves_is_said() -> None:
+    """The difference, for the idle node goes otherwise; and only where that is enough."""
+    group, node = standing()
+    cheaper = a_group("cpu", joined=1)
+    look = a_cluster(
+        pods=[web(node=node.name)], nodes=[node, *nodes_of(cheaper)], groups=[group, cheaper], seen_at=LATER
+    )
+    cordon, evict = decide(look).steps
+    assert isinstance(cordon, Cordon)
+    assert "saves 21.19 $/h" in cordon.because
+    assert evicted((evict,)) == ["team/web"]
+    enough = a_policy(scale_down={"consolidation": Consolidation(saving_usd_per_hour=21.5)})
+    assert evicted(decide(look, enough).steps) == []
+
+
+def test_pods_are_not_moved_onto_a_node_above_a_limit() -> None:
+    """Not even a cheaper one, which would stay for them, while the limit is exceeded: it goes at once."""
+    group, node = standing()
+    cheaper = a_group("cpu", joined=1)
+    (idle,) = nodes_of(cheaper)
+    look = a_cluster(pods=[web(node=node.name)], nodes=[node, idle], groups=[group, cheaper], seen_at=LATER)
+    steps = decide(look, a_policy(limits={"nodes": 1})).steps
+    assert [(type(step), getattr(step, "node", "")) for step in steps] == [(Cordon, idle.name)]
+
+
 def test_no_replacement_is_bought_above_the_limit_of_money() -> None:
     """For a while both run."""
     group, node = standing()
