@@ -1,4 +1,4 @@
-"""Consolidation: EC2 nodes are drained whose pods have room elsewhere, or on a cheaper node, the largest saving first.
+"""Consolidation: EC2 nodes are drained whose pods have room elsewhere, or on a cheaper node, the dearest first.
 
 The planner is asked again with the pods of one node free. What may not be moved keeps its node: see
 :func:`why_not_moved`. A replacement is bought first, and the pods are evicted when it is there, through the API server,
@@ -26,8 +26,8 @@ from autoscaler.planner.scale_up import ScaleUp, scale_up
 from autoscaler.planner.supply.candidate_nodes import COMING_TIER, FillOrder
 from autoscaler.planner.supply.fleet import Fleet
 
-_TRIALS: Final = 2
-"""Nodes at most for which one look asks whether they can be emptied: each costs as much as placing their pods."""
+_TURN: Final = (5**0.5 - 1) / 2
+"""The golden ratio's fraction: whatever lies between two looks, its multiples spread evenly over all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def why_not_emptied(
     return (
         why
         or brake.why_held()
-        or "its pods have room nowhere else, nor on a node that is cheaper by enough, or dearer nodes come first"
+        or "its pods have room nowhere else, nor on a node that is cheaper by enough, or others are in turn before it"
     )
 
 
@@ -234,13 +234,22 @@ class _Consolidating:
         """Begin with the node whose end saves most."""
         if any(isinstance(step, Grow) for step in self.up.steps):
             return
-        for node, group in sorted(self._candidates(), key=lambda one: (-one[1].usd_per_hour, one[0].name))[:_TRIALS]:
+        for node, group in self._asked_now():
             if self._move(node, group):
                 self.going.add(node.name)
                 self.brake.lets(node.name)
                 break
             if not any(self.fleet.outstanding.values()) and self._replace(node, group):
                 break
+
+    def _asked_now(self) -> list[tuple[Node, Group]]:
+        """The dearest candidate, and of the others one in turn: each costs as much as placing its pods.
+
+        So nodes that stay candidates, as their pods have room nowhere, keep no cheaper one from being asked about.
+        """
+        ranked = sorted(self._candidates(), key=lambda one: (-one[1].usd_per_hour, one[0].name))
+        turn = 1 + int((len(ranked) - 1) * (self.cluster.seen_at.timestamp() * _TURN % 1))
+        return [*ranked[:1], *ranked[turn : turn + 1]]
 
     def _candidates(self) -> Iterator[tuple[Node, Group]]:
         nodes = self.fleet.nodes.named

@@ -394,3 +394,15 @@ def test_a_node_that_pods_are_planned_on_or_that_was_begun_with_is_not_emptied()
         (Memory(draining={"other": LATER}), (), "other was begun with: 1 in each window of"),
     ):
         assert why_not_emptied(node, look, a_policy(), fleet, memory, wanted=wanted).startswith(why)
+
+
+def test_nodes_whose_pods_have_room_nowhere_keep_no_cheaper_one_from_being_emptied() -> None:
+    """However many they are: within a few looks, whatever lies between two of them, the one that can be is."""
+    group, cheaper = a_group(joined=6), a_group("cpu", joined=1)
+    stuck, (node,) = nodes_of(group), nodes_of(cheaper)
+    pods = [web(f"stuck-{n}", node=one.name, gpus=8, safe_to_evict=True) for n, one in enumerate(stuck)]
+    pods.append(web(node=node.name))
+    look = a_cluster(pods=pods, nodes=[*stuck, node, an_on_prem_node(gpus=0)], groups=[group, cheaper])
+    for seconds in (1, 7, 10, 60):
+        looks = (replace(look, seen_at=LATER + n * timedelta(seconds=seconds)) for n in range(20))
+        assert ["team/web"] in [evicted(decide(one).steps) for one in looks]
