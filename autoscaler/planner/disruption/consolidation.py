@@ -231,7 +231,7 @@ class _Consolidating:
         return [pod for pod in self.fleet.residents[node.name] if not pod.deleting]
 
     def _begin(self) -> None:
-        """Begin with the node whose end saves most."""
+        """Begin with one node more, the dearer of those that are asked about."""
         if any(isinstance(step, Grow) for step in self.up.steps):
             return
         for node, group in self._asked_now():
@@ -313,7 +313,7 @@ class _Consolidating:
         return {
             place.name: place.group.usd_per_hour
             for place in self.fleet.places
-            if place.group is not None and not place.standing and self.fleet.spare_of(place.group) > 0
+            if not place.standing and place.group is not None and self.fleet.spare_of(place.group) > 0
         }
 
     def _want(self, found: ScaleUp) -> None:
