@@ -416,6 +416,16 @@ class World:
             self.tally["machines that never joined"] += not self.joining[instance]
         return self.joining[instance]
 
+    def calm(self) -> None:
+        """From now on nothing goes wrong, and nothing new is asked for; what broke is whole."""
+        self.refuses = self.never_joins = self.meanwhile = self.guarded = 0.0
+        self.breaks = self.meddles = self.interrupts = self.cloud.refuses = 0.0
+        self.late = self.cloud.late = (0.0, 0.0)
+        self.requests.asks = self.gpu_uses.changes = 0.0
+        self.pauses = ()
+        self.notices.clear()
+        self.nodes = {name: replace(node, conditions=()) for name, node in self.nodes.items()}
+
     def finish(self, gangs: float) -> None:
         """This share of the jobs that run ends, each as a whole."""
         running = defaultdict(list)
@@ -734,8 +744,13 @@ class _Teller:
 
 
 def _never(line: str) -> None:
-    """But for those that say how nodes are bought, and that a quota is used up."""
-    assert "not by LaunchInstances" in line or "vCPUs are in use: ask AWS for more" in line, line
+    """But for those that say how nodes are bought, that a quota is used up, and that a Capacity Block has ended."""
+    expected = (
+        "not by LaunchInstances",
+        "vCPUs are in use: ask AWS for more",
+        "is expired: nothing is launched into it",
+    )
+    assert any(one in line for one in expected), line
 
 
 def _may_move(pod: Pod) -> bool:

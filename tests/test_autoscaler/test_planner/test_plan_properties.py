@@ -397,6 +397,30 @@ def test_services_do_not_keep_the_nodes_of_jobs_that_have_ended(
     SEEN.update(world.tally)
 
 
+SERVICES = st.tuples(st.sampled_from((1, 4, 12)), st.sampled_from((0, 0, 1, 4, 8)))
+"""CPUs and GPUs of a pod that may be moved."""
+
+
+@given(world=worlds(operator=True), services=st.lists(SERVICES, max_size=5))
+@settings(UNHURRIED, max_examples=examples(10))
+def test_a_cluster_that_nothing_disturbs_any_more_comes_to_rest(world: World, services: list[tuple[int, int]]) -> None:
+    """After trouble: no node is closed and opened again, no pod moved to and fro, nothing bought and given back."""
+    for number, (cpu, gpus) in enumerate(services):
+        moved = {"owner": "ReplicaSet/web", "safe_to_evict": True, "tolerations": (TOLERATES_GPU,)}
+        pod = a_pod(f"web-{number}", cpu=cpu, gpus=gpus, **moved)
+        world.pods[pod.key] = pod
+    morning(world)
+    world.calm()
+    memory, steps = Memory(), list[Step]()
+    for look in range(40):
+        decided = plan(world.look(), world.policy, memory)
+        memory = written(decided)
+        world.carry_out(decided)
+        steps += decided.steps if look >= 30 else ()  # an hour later
+        world.pass_time(4 * TICK)
+    assert not steps
+
+
 SEEN: Counter[str] = Counter()
 
 
