@@ -309,12 +309,16 @@ class _Consolidating:
         return group.usd_per_hour - bought - sum(usd for name, usd in self._idle().items() if name in homes)
 
     def _idle(self) -> dict[str, float]:
-        """Nodes that no pod is on or planned on, and that may go -> their dollars per hour."""
+        """Nodes that no pod is on or planned on, and that go by themselves -> their dollars per hour."""
         return {
             place.name: place.group.usd_per_hour
             for place in self.fleet.places
-            if not place.standing and place.group is not None and self.fleet.spare_of(place.group) > 0
+            if not place.standing and place.group is not None and self._may_go(place.group, place.node)
         }
+
+    def _may_go(self, group: Group, node: Node | None) -> bool:
+        is_kept = (node is not None and node.do_not_disrupt) or group.name in self.fleet.hands_off
+        return not is_kept and self.fleet.spare_of(group) > 0
 
     def _want(self, found: ScaleUp) -> None:
         self.wanted.update((home.node, pod) for pod, home in sorted(found.assignments.items(), reverse=True))

@@ -16,6 +16,7 @@ from autoscaler.kube.memory_configmap import as_memory, as_text
 from autoscaler.model import labels as words
 from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Plan, Remove, Step, Uncordon
 from autoscaler.model.cluster import Cluster, GangRef, Group, Node, Notice, Pod
+from autoscaler.model.pauses import Pause
 from autoscaler.planner.disruption.consolidation import why_not_emptied, why_not_moved
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.fleet import survey
@@ -155,6 +156,21 @@ def test_pods_are_not_moved_onto_an_idle_node_that_would_save_as_much_by_going()
     used, idle = nodes_of(group)
     steps = decide(a_cluster(pods=[web(node=used.name)], nodes=[used, idle], groups=[group], seen_at=LATER)).steps
     assert [(type(step), getattr(step, "node", "")) for step in steps] == [(Cordon, idle.name)]
+
+
+@pytest.mark.parametrize("kept", ["by a mark", "by its minimum", "by a pause"])
+def test_pods_are_moved_onto_an_idle_node_that_stays_anyway(kept: str) -> None:
+    """What is saved is the whole price."""
+    group, node = standing()
+    other = a_group("gpu-a10g", joined=1, minimum=int(kept == "by its minimum"))
+    idle = nodes_of(other, do_not_disrupt=kept == "by a mark")
+    pauses = (Pause("group.gpu-a10g"),) if kept == "by a pause" else ()
+    pods = [web(node=node.name)]
+    look = a_cluster(pods=pods, nodes=[node, *idle], groups=[group, other], seen_at=LATER, pauses=pauses)
+    cordon, evict = decide(look).steps
+    assert isinstance(cordon, Cordon)
+    assert "saves 21.96 $/h" in cordon.because
+    assert evicted((evict,)) == ["team/web"]
 
 
 def test_pods_are_moved_onto_an_idle_node_that_is_cheaper_and_what_that_saves_is_said() -> None:
