@@ -146,8 +146,8 @@ def _disrupted(look: _Look, scaled: _Scaled, limits: SearchLimits) -> _Disrupted
     taken_back = interruptions(cluster, policy, fleet, brake, resized=resized)
     at_fault = faulty_nodes(cluster, policy, fleet, resized=resized)
     losing = {step.group for step in taken_back.steps if isinstance(step, Remove)}
-    staying = without(fleet, look.above)
-    emptied = consolidate(cluster, policy, staying, brake, up=up, limits=limits, losing=losing)
+    staying, kept = without(fleet, look.above), scaled.spare.kept
+    emptied = consolidate(cluster, policy, staying, brake, up=up, limits=limits, kept_free=kept, losing=losing)
     unused = idle_gpus(cluster, policy, fleet, look.memory)
     is_enabled = policy.scale_down.enabled
     left = left_over(cluster, fleet, look.memory, up.assignments, up.wanted) if is_enabled else frozenset()

@@ -8,7 +8,8 @@ one that is idle already: what is saved by moving pods onto it is the difference
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -23,7 +24,7 @@ from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.disruption.drain_brake import DrainBrake
 from autoscaler.planner.disruption.scale_down import keeps_minimum
 from autoscaler.planner.scale_up import ScaleUp, scale_up
-from autoscaler.planner.supply.candidate_nodes import COMING_TIER, FillOrder
+from autoscaler.planner.supply.candidate_nodes import COMING_TIER, FillOrder, Place
 from autoscaler.planner.supply.fleet import Fleet
 
 _TURN: Final = (5**0.5 - 1) / 2
@@ -51,15 +52,17 @@ def consolidate(
     *,
     up: ScaleUp,
     limits: SearchLimits,
+    kept_free: Collection[str] = (),
     losing: Collection[str] = (),
 ) -> Consolidation:
     """Go on emptying what is being emptied; begin with another where its budget and the brake allow one.
 
     ``fleet`` and ``up``: what this look found and what it does for pending pods, whose places are taken. No node is
-    begun with while nodes are bought or on their way for others. Nothing is bought in a group that loses a node by the
-    same plan before (``losing``): an order starts from the desired capacity that was seen.
+    begun with while nodes are bought or on their way for others. ``kept_free``: idle nodes of the headroom; another one
+    is kept in place of each that pods are moved to. Nothing is bought in a group that loses a node by the same plan
+    before (``losing``): an order starts from the desired capacity that was seen.
     """
-    return _Consolidating(cluster, policy, fleet, brake, up, limits, losing).decide()
+    return _Consolidating(cluster, policy, fleet, brake, up, limits, kept_free, losing).decide()
 
 
 def why_not_moved(pod: Pod) -> str:
@@ -97,7 +100,7 @@ def why_not_emptied(
     return (
         why
         or brake.why_held()
-        or "its pods have room nowhere else, nor on a node that is cheaper by enough, or others are in turn before it"
+        or "its pods have room nowhere else, or moving them would not save enough, or others are in turn before it"
     )
 
 
@@ -171,6 +174,7 @@ class _Consolidating:
     brake: DrainBrake
     up: ScaleUp
     limits: SearchLimits
+    kept_free: Collection[str]
     losing: Collection[str]
     steps: list[Step] = field(default_factory=list)
     going: set[str] = field(default_factory=set)
@@ -252,11 +256,14 @@ class _Consolidating:
         return [*ranked[:1], *ranked[turn : turn + 1]]
 
     def _candidates(self) -> Iterator[tuple[Node, Group]]:
+        """Nodes that may be emptied; where the headroom of their entry lacks some they would be kept for it."""
         nodes = self.fleet.nodes.named
         spare = {group.name: self.fleet.spare_of(group) for group in self.cluster.groups}
+        lacking = Counter({entry.name: entry.headroom for entry in self.policy.groups})
+        lacking.subtract(self.fleet.group_of[name].entry for name in self.kept_free)
         for name, pods in self.fleet.residents.items():
             node, group = nodes.get(name), self.fleet.group_of.get(name)
-            if node is None or group is None or not pods:
+            if node is None or group is None or not pods or lacking[group.entry] > 0:
                 continue
             is_left = _why_never(node, group, spare[group.name], self.fleet, self.rules)
             is_left = is_left or _why_not_now(node, self.fleet, self.up.wanted, self.brake)
@@ -274,8 +281,8 @@ class _Consolidating:
     def _move(self, node: Node, group: Group) -> bool:
         """Close the node and evict its pods, where the nodes that are there have room for all of them."""
         pods = self._staying(node)
-        found = self._tried(node, group, groups=())
-        saves = self._saved(group, found)
+        found = self._tried(node, self._homes(node, group, coming=False))
+        saves = self._saved(node, group, found)
         if len(found.assignments) < len(pods) or saves <= self.rules.saving_usd_per_hour:
             return False
         self._want(found)
@@ -290,9 +297,9 @@ class _Consolidating:
     def _replace(self, node: Node, group: Group) -> bool:
         """Buy what the pods of the node need, or wait for it, where that is cheaper by the least saving."""
         groups = tuple(one for one in self.cluster.groups if one.name not in self.losing)
-        found = self._tried(node, group, groups=groups)
+        found = self._tried(node, self._homes(node, group, coming=True), groups)
         orders = [step for step in found.steps if isinstance(step, Grow)]
-        saves = self._saved(group, found)
+        saves = self._saved(node, group, found)
         is_same = any(step.group == group.name for step in orders)
         is_whole = len(found.assignments) == len(self._staying(node))
         if not is_whole or is_same or saves <= self.rules.saving_usd_per_hour:
@@ -302,18 +309,24 @@ class _Consolidating:
         self.steps += [replace(step, because=because) for step in orders]
         return True
 
-    def _saved(self, group: Group, found: ScaleUp) -> float:
-        """Dollars per hour that emptying a node of the group saves: its price, less what is bought and kept for it."""
+    def _saved(self, node: Node, group: Group, found: ScaleUp) -> float:
+        """Dollars per hour that emptying the node saves: its price, less what is bought and what is kept for its pods.
+
+        kube-scheduler may put evicted pods on nodes of the headroom, which are empty, and not where they are planned.
+        """
         bought = sum(step.usd_per_hour for step in found.steps if isinstance(step, Grow))
-        homes = {home.node for home in found.assignments.values()}
+        free = [one for one in self.fleet.places if one.name in self.kept_free and one.tier != COMING_TIER]
+        astray = self._tried(node, free).assignments if free else {}
+        homes = {home.node for home in (*found.assignments.values(), *astray.values())}
         return group.usd_per_hour - bought - sum(usd for name, usd in self._idle().items() if name in homes)
 
     def _idle(self) -> dict[str, float]:
-        """Nodes that no pod is on or planned on, and that go by themselves -> their dollars per hour."""
+        """Nodes that no pod is on or planned on -> dollars per hour that it costs to keep them for pods of another."""
         return {
             place.name: place.group.usd_per_hour
             for place in self.fleet.places
-            if not place.standing and place.group is not None and self._may_go(place.group, place.node)
+            if not place.standing and place.group is not None
+            if place.name in self.kept_free or self._may_go(place.group, place.node)
         }
 
     def _may_go(self, group: Group, node: Node | None) -> bool:
@@ -323,21 +336,20 @@ class _Consolidating:
     def _want(self, found: ScaleUp) -> None:
         self.wanted.update((home.node, pod) for pod, home in sorted(found.assignments.items(), reverse=True))
 
-    def _tried(self, node: Node, group: Group, *, groups: tuple[Group, ...]) -> ScaleUp:
-        """What would be done for the node's pods if they were pending and it were not there.
-
-        Without ``groups`` only nodes count that pods can be bound to now. Idle ones count that are cheaper by enough.
-        """
+    def _homes(self, node: Node, group: Group, *, coming: bool) -> list[Place]:
+        """Where its pods may go, of idle nodes those that are cheaper by enough; ``coming``: also what comes."""
         most = group.usd_per_hour - self.rules.saving_usd_per_hour
         besides = {node.name, *(name for name, usd in self._idle().items() if usd >= most)}
+        return [
+            place for place in self.fleet.places if place.name not in besides and (coming or place.tier != COMING_TIER)
+        ]
+
+    def _tried(self, node: Node, places: Iterable[Place], groups: tuple[Group, ...] = ()) -> ScaleUp:
+        """What would be done for the node's pods if they were pending and it were not there, in these places alone."""
         others = tuple(one for one in self.cluster.nodes if one is not node)
-        places = tuple(
-            replace(place, free=dict(place.free), guests=[], harm=None, standing=True)
-            for place in self.fleet.places
-            if place.name not in besides and (groups or place.tier != COMING_TIER)
-        )
+        free = tuple(replace(place, free=dict(place.free), guests=[], harm=None, standing=True) for place in places)
         pods = pod_index_of(self.cluster.pods).with_pending(node.name)
         nothing_else: dict[str, Any] = {"may_nominate": False, "elastic": (), "provisioning_requests": ()}
         alone = replace(self.cluster, nodes=others, pods=pods, groups=groups, **nothing_else)
-        fleet = replace(self.fleet, places=places, order=FillOrder())
+        fleet = replace(self.fleet, places=free, order=FillOrder())
         return scale_up(alone, self.policy, fleet, limits=self.limits)

@@ -173,6 +173,36 @@ def test_pods_are_moved_onto_an_idle_node_that_stays_anyway(kept: str) -> None:
     assert evicted((evict,)) == ["team/web"]
 
 
+@pytest.mark.parametrize("lacks", [False, True])
+def test_pods_are_not_moved_to_and_fro_between_nodes_of_the_headroom(lacks: bool) -> None:  # noqa: FBT001 - a table
+    """The scheduler may put them on its node, or none is there, and the emptied one would be kept: nothing is saved."""
+    group, node = standing()
+    free = a_group("gpu-a100", "us-east-1b", joined=int(not lacks), minimum=int(not lacks), maximum=int(not lacks))
+    small = a_group("gpu-a10g", joined=1, minimum=1)
+    nodes = [node, *nodes_of(free), *nodes_of(small)]
+    look = a_cluster(pods=[web(node=node.name)], nodes=nodes, groups=[group, free, small], seen_at=LATER)
+    entries = an_entry(max=1), an_entry("gpu-a10g")
+    assert evicted(decide(look, a_policy(*entries)).steps) == ["team/web"]
+    kept = [entry.model_copy(update={"headroom": int(entry.name == "gpu-a100")}) for entry in entries]
+    assert evicted(decide(look, a_policy(*kept)).steps) == []
+
+
+def test_pods_that_do_not_go_onto_a_node_of_the_headroom_are_moved_elsewhere() -> None:
+    """As they do not tolerate its taint."""
+    small, free = a_group("cpu", joined=1), a_group(joined=1)
+    (node,) = nodes_of(small)
+    look = a_cluster(
+        pods=[web(node=node.name, tolerations=())],
+        nodes=[node, *nodes_of(free), an_on_prem_node(gpus=0)],
+        groups=[small, free],
+        seen_at=LATER,
+    )
+    policy = a_policy(an_entry(headroom=1), an_entry("cpu"))
+    assert evicted(decide(look, policy).steps) == ["team/web"]
+    tolerates = replace(look, pods=(web(node=node.name),))
+    assert evicted(decide(tolerates, policy).steps) == []
+
+
 def test_pods_are_moved_onto_an_idle_node_that_is_cheaper_and_what_that_saves_is_said() -> None:
     """The difference, for the idle node goes otherwise; and only where that is enough."""
     group, node = standing()
