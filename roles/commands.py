@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ from roles.rollout import report
 from roles.rollout.executor import Patience, Roll, Rolled
 from roles.rollout.html_report import page
 from roles.rollout.journal import Journal
-from roles.rollout.lock import only_run, own_name
+from roles.rollout.lock import only_run, own_name, why_not
 from roles.rollout.model import Rules
 from roles.rollout.node_state import Marks
 from roles.rollout.ssh_hosts import SshHosts
@@ -177,7 +178,7 @@ def _roll(command: str, *, as_json: bool, html: Path | None, state: Path | None,
             journal=book,
             patience=Patience(drain=given["drain_seconds"], health=given["health_seconds"]),
             tell=_say_now,
-            may_act=lease.is_mine if lease else lambda: True,
+            why_not=partial(why_not, lease),
             blocked=blocked,
             go_on=how_to_go_on(given, state=state),
             retry=given["retry"],

@@ -24,6 +24,7 @@ LASTS: Final = 10.0
 RENEW_WITHIN: Final = 7.0
 RETRY: Final = 1.5
 _A_MOMENT: Final = 0.01
+_LOOK: Final = 0.1
 _NOT_FOUND: Final = 404
 
 Tell = Callable[[str], None]
@@ -61,12 +62,28 @@ class Lease:
         self._stale_at = float("inf")
         """When another's record will have stood for too long."""
         self._told = ""
+        self._lost_to: str | None = None
+        """Another that holds it, or has held it, after us: empty where it has let go again."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     def is_mine(self) -> bool:
         """Whether we may act now."""
         return self._clock() - self._renewed < RENEW_WITHIN
+
+    def why_not_mine(self, *, within: float) -> str:
+        """Why we may not go on with what we began: empty where it was ours all the time, and is.
+
+        While it cannot be renewed, as the API server does not answer, that is waited for, so many seconds at most.
+        """
+        end = self._clock() + within
+        while not self.is_mine() and self._lost_to is None and self._clock() < end and not self._stopping.is_set():
+            self._stopping.wait(_LOOK)
+        if self._lost_to is not None:
+            return f"{self._lost_to or 'another run'} has taken the lease {self._namespace}/{self._name}"
+        if self.is_mine():
+            return ""
+        return f"the lease {self._namespace}/{self._name} could not be renewed for {within:g} s"
 
     def start(self) -> None:
         """Try to get it, and keep it, until :meth:`stop`."""
@@ -92,6 +109,8 @@ class Lease:
             return self._write("POST", self._path, {"metadata": {"name": self._name}}, began)
         spec = lease.get("spec", {})
         holder = str(spec.get("holderIdentity") or "")
+        if holder != self.identity and self._renewed > float("-inf"):
+            self._lost_to = holder
         if holder not in ("", self.identity) and not self._is_stale(holder, spec):
             return holder
         return self._write("PUT", f"{self._path}/{self._name}", lease, began)

@@ -108,14 +108,15 @@ class Roll:
         tell: Tell = print,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-        may_act: Callable[[], bool] = lambda: True,
+        why_not: Callable[[], str] = lambda: "",
         blocked: Mapping[str, str] | None = None,
         go_on: str = "spillway nodes apply --retry",
         retry: bool = False,
     ) -> None:
         """``domains``: every machine of the rollout, with its failure domain; ``blocked``: those left alone.
 
-        ``go_on``: the command by which an operator has a halted rollout go on. ``retry``: that was said.
+        ``why_not``: why this run may not go on, asked before each step; empty where it may. ``go_on``: the command by
+        which an operator has a halted rollout go on. ``retry``: that was said.
         """
         self._hosts, self._marks, self._domains = hosts, marks, domains
         before = {} if retry else journal.last_outcomes()
@@ -123,7 +124,7 @@ class Roll:
         self._rules, self._journal = rules, journal
         self._patience = patience or Patience()
         self._tell, self._clock, self._sleep = tell, clock, sleep
-        self._may_act = may_act
+        self._why_not = why_not
         self._since: dict[str, float] = {}
         self._lost_before: set[str] = set()
         """Not Ready before anything was done: no fault of the change if it is not Ready after."""
@@ -163,8 +164,8 @@ class Roll:
 
     def _do(self, step: Step, member: Member) -> bool:
         """One step; gives whether it brought anything forward. What goes wrong stays with its machine."""
-        if not self._may_act():
-            raise Unavailable("another run has taken the lease: this one stops; the next goes on where it stood")
+        if why_not := self._why_not():
+            raise Unavailable(f"{why_not}: this run stops; the next goes on where it stood")
         self._journal.write("step", step=type(step).__name__, host=step.host, because=step.because)
         try:
             return self._take(step, member)

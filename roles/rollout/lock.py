@@ -23,6 +23,8 @@ from roles.settings.own_files import open_alone, write_whole
 
 T = TypeVar("T")
 LEASE: Final = "spillway-nodes"
+RENEWED_WITHIN: Final = 300.0
+"""Seconds for which an API server may not answer, as while a control plane is upgraded, until a run stops."""
 _NOT_FOUND: Final = 404
 
 
@@ -30,7 +32,8 @@ _NOT_FOUND: Final = 404
 def only_run(folder: Path, kube: Kube | None) -> Iterator[Lease | None]:
     """Hold both for the block. Raises ``Unavailable`` that says who runs.
 
-    Ask the lease that comes back ``is_mine`` before each act: a controller that was cut off for ten seconds stops.
+    Ask :func:`why_not` of the lease that comes back before each act: a controller that was cut off waits until it has
+    renewed its lease, and stops where another has taken that meanwhile.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -49,6 +52,11 @@ def only_run(folder: Path, kube: Kube | None) -> Iterator[Lease | None]:
                 yield lease
         finally:
             file.truncate(0)  # a number that is left says that its run died
+
+
+def why_not(lease: Lease | None) -> str:
+    """Why a run may not go on: empty where its lease is its own still, or there is none."""
+    return lease.why_not_mine(within=RENEWED_WITHIN) if lease else ""
 
 
 def own_name(folder: Path) -> str:

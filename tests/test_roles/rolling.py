@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -250,6 +250,7 @@ def roll(
     go_on: str = "spillway nodes apply --retry",
     retry: bool = False,
     told: list[str] | None = None,
+    why_not: Callable[[], str] = lambda: "",
     **patience: float,
 ) -> Rolled:
     """One life of a controller, in a time of its own."""
@@ -265,6 +266,7 @@ def roll(
         tell=(told if told is not None else []).append,
         clock=lambda: now[0],
         sleep=lambda wait: now.__setitem__(0, now[0] + wait),
+        why_not=why_not,
         blocked=blocked,
         go_on=go_on,
         retry=retry,

@@ -174,6 +174,46 @@ def test_which_one_acts_is_told_by_both(record: Record) -> None:
     assert other._attempt().startswith("waiting: one holds the lease spillway/")
 
 
+def test_a_holder_that_could_not_renew_goes_on_when_it_has(record: Record) -> None:
+    """The API server did not answer for longer than a lease lasts, and no other took it: that is waited for."""
+    clock = Clock()
+    one = lease(record, "one", clock)
+    one.try_once()
+    assert one.why_not_mine(within=300) == ""
+    clock.now += LASTS + 5
+    assert not one.is_mine()
+    later = threading.Timer(0.2, one.try_once)
+    later.start()
+    assert one.why_not_mine(within=300) == ""
+    later.join()
+
+
+@pytest.mark.parametrize("gives_back", [False, True])
+def test_a_holder_from_which_another_took_it_does_not_go_on(record: Record, gives_back: bool) -> None:  # noqa: FBT001
+    """Nor where that one has let go meanwhile: what it did is not known to the first one's plan."""
+    clock = Clock()
+    one, other = lease(record, "one", clock), lease(record, "other", clock)
+    one.try_once()
+    other.try_once()
+    clock.now += LASTS + 0.1
+    assert other.try_once() == "other"
+    if gives_back:
+        other.stop()
+    assert one.try_once() == ("one" if gives_back else "other")
+    assert one.is_mine() == gives_back
+    said = "another run" if gives_back else "other"
+    assert one.why_not_mine(within=300) == f"{said} has taken the lease spillway/spillway-autoscaler"
+
+
+def test_a_holder_that_cannot_renew_for_long_says_so(record: Record) -> None:
+    """And does not wait for ever."""
+    clock = Clock()
+    one = lease(record, "one", clock)
+    one.try_once()
+    clock.now += RENEW_WITHIN
+    assert one.why_not_mine(within=0) == "the lease spillway/spillway-autoscaler could not be renewed for 0 s"
+
+
 def test_an_outsider_is_told_the_holder_and_its_last_renewal(record: Record) -> None:
     """None where none was ever made, and none where it was let go."""
     outside = partial(holder_of, record, namespace="spillway")  # type: ignore[arg-type]

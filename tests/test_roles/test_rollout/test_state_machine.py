@@ -133,6 +133,17 @@ def test_a_blocked_machine_is_released_and_never_changed() -> None:
     assert not any(node.is_cordoned for node in marks.nodes.values())
 
 
+def test_a_run_whose_lease_another_has_taken_does_no_more() -> None:
+    """It is asked before each step; what was begun stands as it is, and the other goes on with it."""
+    machines, nodes = fleet(3)
+    hosts, marks = MemoryHosts(machines, Killer()), MemoryMarks(nodes, Killer(), max_down=1)
+    lost = iter(["", "", "other has taken the lease"])
+    with pytest.raises(Unavailable, match="other has taken the lease: this run stops"):
+        roll(hosts, marks, None, Rules(), dict.fromkeys(machines, ""), why_not=lambda: next(lost))
+    assert hosts.applied == ["n00"]
+    assert roll(hosts, marks, None, Rules(), dict.fromkeys(machines, "")).changed == ["n00", "n01", "n02"]
+
+
 def test_a_change_that_was_refused_is_tried_again_by_the_next_run() -> None:
     """A disk was full, a mirror down: that passes. Only where pods would have to leave for it, an operator decides."""
     machines, nodes = fleet(1, refuses=True)
