@@ -8,7 +8,6 @@ one that is idle already: what is saved by moving pods onto it is the difference
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -256,14 +255,11 @@ class _Consolidating:
         return [*ranked[:1], *ranked[turn : turn + 1]]
 
     def _candidates(self) -> Iterator[tuple[Node, Group]]:
-        """Nodes that may be emptied; where the headroom of their entry lacks some they would be kept for it."""
         nodes = self.fleet.nodes.named
         spare = {group.name: self.fleet.spare_of(group) for group in self.cluster.groups}
-        lacking = Counter({entry.name: entry.headroom for entry in self.policy.groups})
-        lacking.subtract(self.fleet.group_of[name].entry for name in self.kept_free)
         for name, pods in self.fleet.residents.items():
             node, group = nodes.get(name), self.fleet.group_of.get(name)
-            if node is None or group is None or not pods or lacking[group.entry] > 0:
+            if node is None or group is None or not pods:
                 continue
             is_left = _why_never(node, group, spare[group.name], self.fleet, self.rules)
             is_left = is_left or _why_not_now(node, self.fleet, self.up.wanted, self.brake)
@@ -288,7 +284,8 @@ class _Consolidating:
         self._want(found)
         if not node.cordoned:
             where = ", ".join(sorted({home.node for home in found.assignments.values()})[:3])
-            self.steps.append(Cordon(node.name, f"its pods ({len(pods)}) have room on {where}: saves {saves:.2f} $/h"))
+            worth = self._worth(group, saves)
+            self.steps.append(Cordon(node.name, f"its pods ({len(pods)}) have room on {where}: {worth}"))
         if pods:
             keys = tuple(sorted(pod.key for pod in pods))
             self.steps.append(Evict(node=node.name, pods=keys, because=f"{node.name} is emptied to save its price"))
@@ -319,6 +316,13 @@ class _Consolidating:
         astray = self._tried(node, free).assignments if free else {}
         homes = {home.node for home in (*found.assignments.values(), *astray.values())}
         return group.usd_per_hour - bought - sum(usd for name, usd in self._idle().items() if name in homes)
+
+    def _worth(self, group: Group, saves: float) -> str:
+        """What emptying a node of the group is for: where the headroom of its entry lacks one, it is kept for that."""
+        entry = self.policy.entry(group.entry)
+        free = sum(self.fleet.group_of[name].entry == group.entry for name in self.kept_free)
+        lacks = entry is not None and free < entry.headroom
+        return f"it is kept for the headroom of group {group.entry}" if lacks else f"saves {saves:.2f} $/h"
 
     def _idle(self) -> dict[str, float]:
         """Nodes that no pod is on or planned on -> dollars per hour that it costs to keep them for pods of another."""

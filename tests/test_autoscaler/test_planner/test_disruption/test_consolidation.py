@@ -173,18 +173,26 @@ def test_pods_are_moved_onto_an_idle_node_that_stays_anyway(kept: str) -> None:
     assert evicted((evict,)) == ["team/web"]
 
 
-@pytest.mark.parametrize("lacks", [False, True])
-def test_pods_are_not_moved_to_and_fro_between_nodes_of_the_headroom(lacks: bool) -> None:  # noqa: FBT001 - a table
-    """The scheduler may put them on its node, or none is there, and the emptied one would be kept: nothing is saved."""
+def test_pods_are_not_moved_to_and_fro_between_nodes_of_the_headroom() -> None:
+    """The scheduler may put them on its node, in whose place theirs would be kept, which saves nothing."""
     group, node = standing()
-    free = a_group("gpu-a100", "us-east-1b", joined=int(not lacks), minimum=int(not lacks), maximum=int(not lacks))
+    free = a_group("gpu-a100", "us-east-1b", joined=1, minimum=1)
     small = a_group("gpu-a10g", joined=1, minimum=1)
     nodes = [node, *nodes_of(free), *nodes_of(small)]
     look = a_cluster(pods=[web(node=node.name)], nodes=nodes, groups=[group, free, small], seen_at=LATER)
-    entries = an_entry(max=1), an_entry("gpu-a10g")
+    entries = an_entry(), an_entry("gpu-a10g")
     assert evicted(decide(look, a_policy(*entries)).steps) == ["team/web"]
-    kept = [entry.model_copy(update={"headroom": int(entry.name == "gpu-a100")}) for entry in entries]
-    assert evicted(decide(look, a_policy(*kept)).steps) == []
+    assert evicted(decide(look, a_policy(an_entry(headroom=1), entries[1])).steps) == []
+
+
+def test_a_node_that_the_headroom_lacks_is_emptied_for_it() -> None:
+    """No other may be bought: nothing is saved, and that is not said."""
+    group, node = standing()
+    look = a_cluster(pods=[web(node=node.name)], nodes=[node, an_on_prem_node()], groups=[group], seen_at=LATER)
+    cordon, evict = decide(look, a_policy(an_entry(max=1, headroom=1))).steps
+    assert isinstance(cordon, Cordon)
+    assert cordon.because == "its pods (1) have room on dgx-01: it is kept for the headroom of group gpu-a100"
+    assert evicted((evict,)) == ["team/web"]
 
 
 def test_pods_that_do_not_go_onto_a_node_of_the_headroom_are_moved_elsewhere() -> None:
