@@ -99,11 +99,6 @@ class _Scaled:
         """Groups whose desired capacity changes."""
         return frozenset(step.group for step in self.spare.steps if isinstance(step, Grow | Cancel))
 
-    @property
-    def growing(self) -> frozenset[str]:
-        """Groups that nodes are bought of."""
-        return frozenset(step.group for step in self.spare.steps if isinstance(step, Grow))
-
 
 @dataclass(frozen=True, slots=True)
 class _Disrupted:
@@ -145,9 +140,17 @@ def _disrupted(look: _Look, scaled: _Scaled, limits: SearchLimits) -> _Disrupted
     resized = scaled.resized | look.orders.keys()
     taken_back = interruptions(cluster, policy, fleet, brake, resized=resized)
     at_fault = faulty_nodes(cluster, policy, fleet, resized=resized)
-    losing = {step.group for step in taken_back.steps if isinstance(step, Remove)}
-    staying, kept = without(fleet, look.above), scaled.spare.kept
-    emptied = consolidate(cluster, policy, staying, brake, up=up, limits=limits, kept_free=kept, losing=losing)
+    begun = (*scaled.spare.steps, *sick.steps, *taken_back.steps, *at_fault.steps)
+    emptied = consolidate(
+        cluster,
+        policy,
+        without(fleet, look.above),
+        brake,
+        up=up,
+        limits=limits,
+        kept_free=scaled.spare.kept,
+        begun=begun,
+    )
     unused = idle_gpus(cluster, policy, fleet, look.memory)
     is_enabled = policy.scale_down.enabled
     left = left_over(cluster, fleet, look.memory, up.assignments, up.wanted) if is_enabled else frozenset()
@@ -156,12 +159,17 @@ def _disrupted(look: _Look, scaled: _Scaled, limits: SearchLimits) -> _Disrupted
         policy,
         fleet,
         wanted={**scaled.spare.kept, **emptied.wanted, **up.wanted},
-        growing=scaled.growing,
+        growing=_growing((*scaled.spare.steps, *emptied.steps)),
         left_alone=sick.replaced | emptied.going | fleet.noticed.keys() | at_fault.seen_to,
         surplus=look.above.nodes,
         leftovers=left,
     )
     return _Disrupted(brake, sick, taken_back, at_fault, emptied, unused, left, down)
+
+
+def _growing(steps: Iterable[Step]) -> frozenset[str]:
+    """Groups that nodes are bought of."""
+    return frozenset(step.group for step in steps if isinstance(step, Grow))
 
 
 def _planned(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> Plan:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from autoscaler.config.policy import Consolidation as ConsolidationRules
 from autoscaler.config.policy import Policy
-from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Step
+from autoscaler.model.actions import Cancel, Cordon, Evict, Grow, Memory, Remove, Step
 from autoscaler.model.cluster import Cluster, Group, Node, Pod
 from autoscaler.model.labels import AUTOSCALER, GPU
 from autoscaler.model.pod_index import pod_index_of
@@ -52,16 +52,16 @@ def consolidate(
     up: ScaleUp,
     limits: SearchLimits,
     kept_free: Collection[str] = (),
-    losing: Collection[str] = (),
+    begun: Collection[Step] = (),
 ) -> Consolidation:
     """Go on emptying what is being emptied; begin with another where its budget and the brake allow one.
 
     ``fleet`` and ``up``: what this look found and what it does for pending pods, whose places are taken. No node is
     begun with while nodes are bought or on their way for others. ``kept_free``: idle nodes of the headroom; another one
-    is kept in place of each that pods are moved to. Nothing is bought in a group that loses a node by the same plan
-    before (``losing``): an order starts from the desired capacity that was seen.
+    is kept in place of each that pods are moved to. ``begun``: what else the plan does. Nothing is bought in a group
+    that loses a node by it: an order starts from the desired capacity that was seen.
     """
-    return _Consolidating(cluster, policy, fleet, brake, up, limits, kept_free, losing).decide()
+    return _Consolidating(cluster, policy, fleet, brake, up, limits, kept_free, begun).decide()
 
 
 def why_not_moved(pod: Pod) -> str:
@@ -174,7 +174,7 @@ class _Consolidating:
     up: ScaleUp
     limits: SearchLimits
     kept_free: Collection[str]
-    losing: Collection[str]
+    begun: Collection[Step]
     steps: list[Step] = field(default_factory=list)
     going: set[str] = field(default_factory=set)
     wanted: dict[str, str] = field(default_factory=dict)
@@ -235,7 +235,7 @@ class _Consolidating:
 
     def _begin(self) -> None:
         """Begin with one node more, the dearer of those that are asked about."""
-        if any(isinstance(step, Grow) for step in self.up.steps):
+        if any(isinstance(step, Grow) for step in self.begun):
             return
         for node, group in self._asked_now():
             if self._move(node, group):
@@ -292,8 +292,12 @@ class _Consolidating:
         return True
 
     def _replace(self, node: Node, group: Group) -> bool:
-        """Buy what the pods of the node need, or wait for it, where that is cheaper by the least saving."""
-        groups = tuple(one for one in self.cluster.groups if one.name not in self.losing)
+        """Buy what the pods of the node need, or wait for it, where that is cheaper by the least saving.
+
+        The order names no pods: they run, and what is ordered for a pod is not bought once it does.
+        """
+        losing = {step.group for step in self.begun if isinstance(step, Cancel | Remove)}
+        groups = tuple(one for one in self.cluster.groups if one.name not in losing)
         found = self._tried(node, self._homes(node, group, coming=True), groups)
         orders = [step for step in found.steps if isinstance(step, Grow)]
         saves = self._saved(node, group, found)
@@ -303,7 +307,7 @@ class _Consolidating:
             return False
         self._want(found)
         because = f"the pods of {node.name} ({group.instance_type}) need no more than that: saves {saves:.2f} $/h"
-        self.steps += [replace(step, because=because) for step in orders]
+        self.steps += [replace(step, demand=(), because=because) for step in orders]
         return True
 
     def _saved(self, node: Node, group: Group, found: ScaleUp) -> float:

@@ -20,7 +20,18 @@ from autoscaler.model.cluster import CapacityBlock, Cluster, Group, Pod
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
 from autoscaler.planner.plan import plan
 from tests import examples
-from tests.builders import NOW, TOLERATES_GPU, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node, later
+from tests.builders import (
+    NOW,
+    TOLERATES_GPU,
+    a_gang,
+    a_group,
+    a_pod,
+    a_policy,
+    an_entry,
+    an_on_prem_node,
+    later,
+    nodes_of,
+)
 from tests.world import Killed, World
 
 TICK = timedelta(seconds=30)
@@ -395,6 +406,30 @@ def test_services_do_not_keep_the_nodes_of_jobs_that_have_ended(
     assert ran <= runs
     world.tally["mornings of services"] += 1
     SEEN.update(world.tally)
+
+
+def test_a_cheaper_node_is_bought_for_a_service_and_takes_it_and_the_dearer_one_goes() -> None:
+    """As planned, through the executor and both doors."""
+    dear, cheaper = a_group(joined=1), a_group("cpu")
+    (node,) = nodes_of(dear)
+    web = a_pod(
+        "web", node=node.name, owner="ReplicaSet/web", phase="Running", started=NOW, tolerations=(TOLERATES_GPU,)
+    )
+    world = World(
+        policy=a_policy(an_entry(), an_entry("cpu"), scale_down={"consolidation": MOVES, "idle_after": TICK}),
+        pods={web.key: web},
+        nodes={node.name: node},
+        offered=[dear, cheaper],
+        chance=random.Random(0),  # noqa: S311 - reproducible on purpose
+    )
+    memory = Memory()
+    for _ in range(20):
+        decided = plan(world.look(), world.policy, memory)
+        memory = written(decided)
+        world.carry_out(decided)
+        world.pass_time(TICK)
+    assert [_group(world, pod.node or "") for pod in world.pods.values()] == [cheaper.name]
+    assert [group.name for group in world.groups.values() if group.instances] == [cheaper.name]
 
 
 SERVICES = st.tuples(st.sampled_from((1, 4, 12)), st.sampled_from((0, 0, 1, 4, 8)))

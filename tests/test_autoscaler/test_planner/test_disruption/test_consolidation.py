@@ -236,6 +236,15 @@ def test_pods_are_not_moved_onto_a_node_above_a_limit() -> None:
     assert [(type(step), getattr(step, "node", "")) for step in steps] == [(Cordon, idle.name)]
 
 
+def test_no_replacement_is_bought_beside_a_node_for_the_headroom() -> None:
+    """Each of the two counts with what is left under the limits before the plan."""
+    group, node = standing()
+    groups = [group, a_group("cpu"), a_group("gpu-a10g")]
+    look = a_cluster(pods=[web(node=node.name)], nodes=[node], groups=groups, seen_at=LATER)
+    policy = a_policy(an_entry(), an_entry("cpu"), an_entry("gpu-a10g", headroom=1))
+    assert [step.group for step in decide(look, policy).steps if isinstance(step, Grow)] == [groups[2].name]
+
+
 def test_no_replacement_is_bought_above_the_limit_of_money() -> None:
     """For a while both run."""
     group, node = standing()
