@@ -42,6 +42,9 @@ def ceilings(cluster: Cluster, policy: Policy, fleet: Fleet) -> Ceilings:
         if size := fleet.size_of(group):
             left.take(group, size)
     left.quotas = {group.quota: group.quota_left for group in cluster.groups if group.quota_left is not None}
+    for group in cluster.groups:
+        if group.quota in left.quotas and (more := fleet.successors_of(group)):
+            left.quotas[group.quota] = max(0, left.quotas[group.quota] - more * group.vcpus)
     return left
 
 

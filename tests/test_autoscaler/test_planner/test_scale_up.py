@@ -483,6 +483,19 @@ def test_nothing_is_bought_beyond_a_quota_that_several_groups_draw_on(left: int 
         }
 
 
+@pytest.mark.parametrize(("left", "bought"), [(96, 0), (191, 0), (192, 1)])
+def test_what_a_minimum_launches_in_place_of_a_node_that_never_joined_draws_on_the_quota(
+    left: int, bought: int
+) -> None:
+    """Beside the instance that is ended, which draws on it until it is gone."""
+    terms = {"vcpus": 96, "quota": "L-417A185B", "quota_left": left}
+    dead = a_group(joined=1, minimum=1, maximum=1, **terms)
+    groups = [dead, a_group(zone="us-east-1b", **terms)]
+    decided = decide(a_cluster(pods=a_gang(pods=2, gpus=8), groups=groups, seen_at=later(minutes=16)))
+    assert [step.group for step in decided.steps if isinstance(step, Remove)] == [dead.name]
+    assert grown(decided) == ({groups[1].name: 1} if bought else {})
+
+
 def test_a_remembered_back_off_holds_and_ends() -> None:
     """What was remembered is kept until its time."""
     memory = Memory(backoffs={"local-gpu-a100-us-east-1a": Backoff(later(minutes=1), 1, NOW, "Refused")})
