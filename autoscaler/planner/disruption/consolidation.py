@@ -8,6 +8,7 @@ one that is idle already: what is saved by moving pods onto it is the difference
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -311,15 +312,24 @@ class _Consolidating:
         return True
 
     def _saved(self, node: Node, group: Group, found: ScaleUp) -> float:
-        """Dollars per hour that emptying the node saves: its price, less what is bought and what is kept for its pods.
-
-        kube-scheduler may put evicted pods on nodes of the headroom, which are empty, and not where they are planned.
-        """
+        """Dollars per hour that emptying the node saves: its price, less what is bought and kept for its pods."""
         bought = sum(step.usd_per_hour for step in found.steps if isinstance(step, Grow))
-        free = [one for one in self.fleet.places if one.name in self.kept_free and one.tier != COMING_TIER]
-        astray = self._tried(node, free).assignments if free else {}
-        homes = {home.node for home in (*found.assignments.values(), *astray.values())}
+        homes = {home.node for home in found.assignments.values()} | self._astray(node)
         return group.usd_per_hour - bought - sum(usd for name, usd in self._idle().items() if name in homes)
+
+    def _astray(self, node: Node) -> set[str]:
+        """Nodes of the headroom, the dearest that take any of its pods, where these may go in place of where planned.
+
+        kube-scheduler puts an evicted pod where most is free.
+        """
+        free = defaultdict[float, list[Place]](list)
+        for place in self.fleet.places:
+            if place.name in self.kept_free and place.group is not None and place.tier != COMING_TIER:
+                free[place.group.usd_per_hour].append(place)
+        for usd in sorted(free, reverse=True):
+            if found := self._tried(node, free[usd]).assignments:
+                return {home.node for home in found.values()}
+        return set()
 
     def _worth(self, group: Group, saves: float) -> str:
         """What emptying a node of the group is for: where the headroom of its entry lacks one, it is kept for that."""

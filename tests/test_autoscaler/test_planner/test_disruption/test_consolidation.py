@@ -183,6 +183,10 @@ def test_pods_are_not_moved_to_and_fro_between_nodes_of_the_headroom() -> None:
     entries = an_entry(), an_entry("gpu-a10g")
     assert evicted(decide(look, a_policy(*entries)).steps) == ["team/web"]
     assert evicted(decide(look, a_policy(an_entry(headroom=1), entries[1])).steps) == []
+    cheap = a_group("cpu", joined=1)
+    with_cheap = replace(look, nodes=(*look.nodes, *nodes_of(cheap)), groups=(*look.groups, cheap))
+    both = a_policy(an_entry(headroom=1), entries[1], an_entry("cpu", headroom=1))
+    assert evicted(decide(with_cheap, both).steps) == []
 
 
 def test_a_node_that_the_headroom_lacks_is_emptied_for_it() -> None:
