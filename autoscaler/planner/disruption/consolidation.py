@@ -298,7 +298,7 @@ class _Consolidating:
         The order names no pods: they run, and what is ordered for a pod is not bought once it does.
         """
         losing = {step.group for step in self.begun if isinstance(step, Cancel | Remove)}
-        groups = tuple(one for one in self.cluster.groups if one.name not in losing)
+        groups = tuple(replace(one, maximum=0) if one.name in losing else one for one in self.cluster.groups)
         found = self._tried(node, self._homes(node, group, coming=True), groups)
         orders = [step for step in found.steps if isinstance(step, Grow)]
         saves = self._saved(node, group, found)

@@ -419,6 +419,21 @@ def test_no_node_is_bought_in_a_group_that_loses_one_to_ec2_first(is_taken_back:
     assert [type(step) for step in steps] == ([Remove] if is_taken_back else [Grow])
 
 
+@pytest.mark.parametrize(("limit", "bought"), [(2, []), (3, ["local-gpu-a10g-us-east-1a"])])
+def test_nodes_of_a_group_that_loses_one_count_under_the_limits(limit: int, bought: list[str]) -> None:
+    """What EC2 takes back is there until it has."""
+    dear, node = standing()
+    cheap = a_group("cpu", joined=1)
+    (taken,) = nodes_of(cheap, cordoned=True, cordoned_by=words.AUTOSCALER, cordoned_at=LATER)
+    notice = Notice(cheap.instances[0].id, "interruption", LATER, LATER + timedelta(minutes=1))
+    groups = [dear, cheap, a_group("gpu-a10g")]
+    look = a_cluster(
+        pods=[web(node=node.name, cpu=4)], nodes=[node, taken], groups=groups, notices=(notice,), seen_at=LATER
+    )
+    policy = a_policy(an_entry(), an_entry("cpu"), an_entry("gpu-a10g"), limits={"nodes": limit})
+    assert [step.group for step in decide(look, policy).steps if isinstance(step, Grow)] == bought
+
+
 NOTICED = (Notice(a_group(joined=1).instances[0].id, "rebalance", LATER),)
 
 
