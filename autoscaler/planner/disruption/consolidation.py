@@ -279,8 +279,10 @@ class _Consolidating:
         """Close the node and evict its pods, where the nodes that are there have room for all of them."""
         pods = self._staying(node)
         found = self._tried(node, self._homes(node, group, coming=False))
+        if len(found.assignments) < len(pods):
+            return False
         saves = self._saved(node, group, found)
-        if len(found.assignments) < len(pods) or saves <= self.rules.saving_usd_per_hour:
+        if saves <= self.rules.saving_usd_per_hour:
             return False
         self._want(found)
         if not node.cordoned:
@@ -301,10 +303,12 @@ class _Consolidating:
         groups = tuple(replace(one, maximum=0) if one.name in losing else one for one in self.cluster.groups)
         found = self._tried(node, self._homes(node, group, coming=True), groups)
         orders = [step for step in found.steps if isinstance(step, Grow)]
-        saves = self._saved(node, group, found)
         is_same = any(step.group == group.name for step in orders)
         is_whole = len(found.assignments) == len(self._staying(node))
-        if not is_whole or is_same or saves <= self.rules.saving_usd_per_hour:
+        if not is_whole or is_same:
+            return False
+        saves = self._saved(node, group, found)
+        if saves <= self.rules.saving_usd_per_hour:
             return False
         self._want(found)
         because = f"the pods of {node.name} ({group.instance_type}) need no more than that: saves {saves:.2f} $/h"

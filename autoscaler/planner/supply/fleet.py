@@ -136,9 +136,11 @@ class Fleet:
     def successors_of(self, group: Group) -> int:
         """Nodes that its minimum has launched in place of those that this plan ends; these draw on a quota as well."""
         lost = self._lost(group)
-        living = sum(one.state != "terminating" for one in group.instances) + group.launching if lost else 0
+        if not lost:
+            return 0
+        living = sum(one.state != "terminating" for one in group.instances) + group.launching
         wanted = group.desired - self.refused.get(group.name, 0)
-        return self.size_of(group) - (max(living, wanted) - lost) if lost else 0
+        return self.size_of(group) - (max(living, wanted) - lost)
 
     def _lost(self, group: Group) -> int:
         return sum(1 for owner, _ in self.lost if owner.name == group.name) if self.lost else 0
