@@ -422,14 +422,20 @@ def test_a_cheaper_node_is_bought_for_a_service_and_takes_it_and_the_dearer_one_
         offered=[dear, cheaper],
         chance=random.Random(0),  # noqa: S311 - reproducible on purpose
     )
-    memory = Memory()
-    for _ in range(20):
-        decided = plan(world.look(), world.policy, memory)
-        memory = written(decided)
-        world.carry_out(decided)
-        world.pass_time(TICK)
+    carried_out(world, looks=20, every=TICK)
     assert [_group(world, pod.node or "") for pod in world.pods.values()] == [cheaper.name]
     assert [group.name for group in world.groups.values() if group.instances] == [cheaper.name]
+
+
+def carried_out(world: World, *, looks: int, every: timedelta) -> list[Plan]:
+    """So many plans, each of what the one before it has left."""
+    plans, memory = list[Plan](), Memory()
+    for _ in range(looks):
+        plans.append(plan(world.look(), world.policy, memory))
+        memory = written(plans[-1])
+        world.carry_out(plans[-1])
+        world.pass_time(every)
+    return plans
 
 
 SERVICES = st.tuples(st.sampled_from((1, 4, 12)), st.sampled_from((0, 0, 1, 4, 8)))
@@ -446,14 +452,8 @@ def test_a_cluster_that_nothing_disturbs_any_more_comes_to_rest(world: World, se
         world.pods[pod.key] = pod
     morning(world)
     world.calm()
-    memory, steps = Memory(), list[Step]()
-    for look in range(40):
-        decided = plan(world.look(), world.policy, memory)
-        memory = written(decided)
-        world.carry_out(decided)
-        steps += decided.steps if look >= 30 else ()  # an hour later
-        world.pass_time(4 * TICK)
-    assert not steps
+    plans = carried_out(world, looks=40, every=4 * TICK)
+    assert not [step for decided in plans[30:] for step in decided.steps]  # an hour later
 
 
 SEEN: Counter[str] = Counter()
