@@ -16,7 +16,7 @@ from autoscaler.config.policy import Policy
 from autoscaler.model.actions import Cordon, Evict, Remove, Step
 from autoscaler.model.cluster import Cluster, Group, Node, Notice, Pod
 from autoscaler.model.labels import AUTOSCALER
-from autoscaler.planner.disruption.consolidation import why_not_moved
+from autoscaler.planner.disruption.consolidation_candidates import why_not_moved
 from autoscaler.planner.disruption.drain_brake import DrainBrake
 from autoscaler.planner.supply.fleet import Fleet
 

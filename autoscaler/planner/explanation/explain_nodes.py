@@ -12,7 +12,7 @@ from autoscaler.model.cluster import Cluster, Pod
 from autoscaler.model.enumeration import few
 from autoscaler.model.errors import BadInput
 from autoscaler.model.step_descriptions import describe
-from autoscaler.planner.disruption.consolidation import why_not_emptied
+from autoscaler.planner.disruption.consolidation_candidates import why_not_emptied
 from autoscaler.planner.explanation.node_states import Standing, Standings, standings
 
 

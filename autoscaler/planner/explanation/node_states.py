@@ -11,7 +11,7 @@ from autoscaler.model import labels as words
 from autoscaler.model import node_states as states
 from autoscaler.model.actions import Cordon, Plan
 from autoscaler.model.cluster import Cluster, Group, Instance, Node, Pod
-from autoscaler.planner.disruption.consolidation import why_not_moved
+from autoscaler.planner.disruption.consolidation_candidates import why_not_moved
 from autoscaler.planner.disruption.scale_down import keeps_minimum
 from autoscaler.planner.supply.candidate_nodes import COMING_TIER
 from autoscaler.planner.supply.capacity_blocks import in_their_time

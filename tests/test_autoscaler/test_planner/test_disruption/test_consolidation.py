@@ -17,7 +17,7 @@ from autoscaler.model import labels as words
 from autoscaler.model.actions import Cordon, Evict, Grow, Memory, Plan, Remove, Step, Uncordon
 from autoscaler.model.cluster import Cluster, GangRef, Group, Node, Notice, Pod
 from autoscaler.model.pauses import Pause
-from autoscaler.planner.disruption.consolidation import why_not_emptied, why_not_moved
+from autoscaler.planner.disruption.consolidation_candidates import why_not_emptied, why_not_moved
 from autoscaler.planner.plan import plan
 from autoscaler.planner.supply.fleet import survey
 from tests.builders import (
