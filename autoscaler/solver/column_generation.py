@@ -22,6 +22,7 @@ from autoscaler.solver.pricing.best_fit import packed, promising
 from autoscaler.solver.pricing.dual_weights import EPSILON, Bins, Weights
 from autoscaler.solver.pricing.grid import Grid
 from autoscaler.solver.pricing.knapsack import Fillings
+from autoscaler.solver.pricing.maximal_fillings import MaximalFillings
 from autoscaler.solver.proofs import Proofs
 from autoscaler.solver.stabilization import Steady
 
@@ -68,6 +69,8 @@ class Units:
     """All kinds at once, without devices."""
     packed: float = 0.012
     """For each pod: one kind filled by packing alone."""
+    written: float = 0.13
+    """All fillings of the kinds in short supply that have few."""
     whole: float = 0.18
     """From one point of the search for whole numbers to the next at which it is asked whether to go on."""
 
@@ -92,6 +95,8 @@ class Generation:
         self._many = self.simple = 0
         self._seen: set[tuple[int, bytes]] = set()
         self._bins = Bins(problem)
+        self._written = MaximalFillings.none(problem)
+        """All fillings of kinds that are not looked at."""
         self._weights = Weights(problem, self.usd, self._bins)
         self._grid = Grid.of(problem)
         self.packed: list[tuple[int, Whole]] = []
@@ -132,6 +137,19 @@ class Generation:
         """The kind of each filling."""
         return self._kinds[: self._many]
 
+    def write_out(self) -> float:
+        """Write down all fillings of the kinds in short supply that have few; gives which part of these kinds has."""
+        scarce = np.nonzero(np.isfinite(self.problem.available))[0]
+        if self._grid is not None or not len(scarce):
+            return 0.0
+        self.count(UNITS.written)
+        self._written = self._weights.written = MaximalFillings.of(self.problem, scarce)
+        many = 0
+        for kind, pods in self._written.by_kind():
+            self.add(kind, pods)
+            many += 1
+        return many / len(scarce)
+
     def relax(self) -> None:
         """Prices and a bound from the fractional problem; one simple filling for each shape."""
         problem = self.problem
@@ -143,8 +161,10 @@ class Generation:
             self.master.charges = self.charges
         charged = self.master.charges @ problem.uses
         self.master.shortage = np.where(np.isinf(problem.available), charged, over)
+        sought = np.ones(len(problem.usd), dtype=bool)
+        sought[self._written.kinds] = False
         for row in range(len(problem.counts)):
-            among, left = problem.holds[row].copy(), float(problem.counts[row])
+            among, left = problem.holds[row] & sought, float(problem.counts[row])
             for _ in range(_SIMPLE):
                 if left <= 0 or not among.any():
                     break
@@ -163,6 +183,10 @@ class Generation:
         if not rounds:
             self._look_once()
             return
+        if len(self._written.kinds):
+            relaxed = self.prices
+            self.settle()
+            self.prices = np.minimum(relaxed, self.prices)
         self._pack()
         best, _, _ = self.look(self.prices, kinds=_KINDS_FIRST)
         height, best = self._proves(self.prices, max(best, 1 - _SLACK))
@@ -302,11 +326,14 @@ class Generation:
             self._proofs.by_tables(self._grid, self._steady, charges)
         elif self.master.is_short:
             self._proofs.by_weights(self.prices, charges)
+            if len(self._written.kinds):
+                self._proofs.by_weights(self._steady, charges)
 
     def prove_exactly(self) -> None:
         """For few pods another bound: what a node is worth at best when it holds no more pods than there are."""
         if self.problem.counts.sum() <= _FEW_PODS:
-            self._proofs.by_best_fillings(self.prices, self.master.charges, self.watch)
+            prices = self._steady if len(self._written.kinds) else self.prices
+            self._proofs.by_best_fillings(prices, self.master.charges, self.watch)
 
     def bound(self, counts: Whole) -> float:
         """What no plan for so many pods of each shape can undercut."""
@@ -331,6 +358,8 @@ class Generation:
             return self._look_together(self._grid, prices)
         hope = self._hopes(prices, self.problem.counts)
         values = hope * (self.usd + self.master.shortage)
+        self._written.value(prices, values)
+        hope[self._written.kinds] = 0.0
         best, added, all_seen = 0.0, 0, False
         for turn in range(kinds):
             kind = int(np.argmax(hope))

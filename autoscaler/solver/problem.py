@@ -6,7 +6,8 @@ Equal shapes become one row; kinds that a cheaper one makes needless are left ou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,8 +42,7 @@ class Shape:
     are. The bound is for those."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class Kind(NamedTuple):
     """A kind of node that can be had."""
 
     name: str
@@ -225,7 +225,7 @@ def _apart(shapes: Sequence[Shape], rows: Sequence[Sequence[int]], kinds: Sequen
 def _boundless(kinds: Sequence[Kind], pods: int) -> Sequence[Kind]:
     """No plan has more nodes than pods: of a kind of which there are as many, there is no end."""
     endless = [kind.usd > 0 and kind.available is not None and kind.available >= pods for kind in kinds]
-    return [replace(kind, available=None) if so else kind for kind, so in zip(kinds, endless, strict=True)]
+    return [kind._replace(available=None) if so else kind for kind, so in zip(kinds, endless, strict=True)]
 
 
 def _or_endless(available: int | None) -> float:

@@ -74,7 +74,8 @@ class Proofs:
             self._weights.ceilings(prices), np.where(problem.holds, prices[:, None], 0.0).T @ problem.counts
         )
         best, usd = 1.0, self._usd + charges @ problem.uses
-        for kind in np.argsort(-ceilings / usd, kind="stable").tolist():
+        order = np.argsort(-ceilings / usd, kind="stable")
+        for kind in order[~np.isin(order, self._weights.written.kinds)].tolist():
             if watch.spent() > _UNTIL or ceilings[kind] <= best * usd[kind]:
                 break
             watch.count(_EXACT)

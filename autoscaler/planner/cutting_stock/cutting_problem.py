@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import add, floordiv
 from typing import NamedTuple
 
 from autoscaler.model.feasibility import NODE_NAME
@@ -89,12 +90,11 @@ class CuttingProblem:
         self, several: Iterable[Mapping[str, int]], *, up: bool, exclusive: tuple[int, ...]
     ) -> list[tuple[int, ...]]:
         """Amounts in the solver's units, rounded ``up`` or down, and of each exclusive place so many."""
-        units = [(name, _unit(name)) for name in self.names]
+        units, nothing = list(map(_unit, self.names)), [0] * len(self.names)
+        found = [tuple(map(max, map(one.get, self.names, nothing), nothing)) for one in several]
         if up:
-            return [
-                (*[-(-max(0, amounts.get(name, 0)) // unit) for name, unit in units], *exclusive) for amounts in several
-            ]
-        return [(*[max(0, amounts.get(name, 0)) // unit for name, unit in units], *exclusive) for amounts in several]
+            found = [tuple(map(add, one, [unit - 1 for unit in units])) for one in found]
+        return [(*map(floordiv, one, units), *exclusive) for one in found]
 
     def row(self, want: Want, many: int, *, also: str = "") -> Row:
         """So many pods that want the same. ``also``: a kind of node that lets every pod in."""
@@ -148,6 +148,7 @@ class CuttingProblem:
                 clock=Work(),
                 rounds=limits.rounds,
                 neighbourhoods=limits.neighbourhoods_at_hand if self.free else round(times * limits.neighbourhoods),
+                written_out=limits.written_out,
             )
             if not any(answer.left) and answer.gap < limits.as_good_as_proven:
                 break

@@ -14,6 +14,7 @@ from autoscaler.solver.lp.arrays import PODS, Floats, Whole, by_pattern
 from autoscaler.solver.lp.master import Problem
 from autoscaler.solver.lp.relaxation import Relaxation
 from autoscaler.solver.pricing.knapsack import Bin
+from autoscaler.solver.pricing.maximal_fillings import MaximalFillings
 
 EPSILON = 1e-6
 _AGAIN, _MORE, _NEAR = 3, 30, 1e-4
@@ -40,6 +41,8 @@ class Weights:
     def __init__(self, problem: Problem, usd: Floats, bins: Bins) -> None:
         """``usd``: of each kind, above zero."""
         self._problem, self._usd, self._bins = problem, usd, bins
+        self.written = MaximalFillings.none(problem)
+        """Of kinds that need no weights: what their fillings are worth is known."""
         self.charges: Floats = np.zeros(len(problem.most))
         """Of the relaxation: dollars by which more of each limit would lower the cost."""
         self._by_kind: Floats = np.zeros((0, 0))
@@ -63,7 +66,8 @@ class Weights:
         where these let its fillings be worth more than its node, its own.
         """
         problem, relaxation = self._problem, Relaxation(self._problem)
-        chosen, more = np.zeros(0, dtype=np.int64), _promising(problem, self._alike)
+        chosen = np.zeros(0, dtype=np.int64)
+        more = np.setdiff1d(_promising(problem, self._alike), self.written.kinds)
         for _ in range(_AGAIN):
             relaxation.add(more)
             chosen = np.concatenate([chosen, more])
@@ -73,7 +77,7 @@ class Weights:
             of_all[chosen] = weights
             self._by_kind = of_all
             worth = self.ceilings(prices) / usd
-            worth[chosen] = 0.0
+            worth[chosen] = worth[self.written.kinds] = 0.0
             wrong = np.nonzero(worth > 1 + _NEAR)[0]
             wrong = wrong[np.argsort(-worth[wrong], kind="stable")]
             for kind in wrong.tolist():
@@ -100,6 +104,7 @@ class Weights:
             stretch[kind] = 1.0
         self._stretched = stretch
         ceilings: Floats = stretch * (self._by_kind * problem.rooms).sum(axis=1)
+        self.written.value(prices, ceilings)
         return ceilings
 
     def guesses(self, prices: Floats, limits: Whole) -> Floats:

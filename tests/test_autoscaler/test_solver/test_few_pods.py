@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,7 +95,7 @@ def test_of_kinds_of_which_there_are_few_no_more_are_taken_and_the_rest_costs_th
     pods: list[tuple[Vector, frozenset[str] | None]], few: list[int | None]
 ) -> None:
     """As with machines that stand; where these are not enough for all, some pods are left."""
-    kinds = [replace(kind, available=many) for kind, many in zip(KINDS, few, strict=True)]
+    kinds = [kind._replace(available=many) for kind, many in zip(KINDS, few, strict=True)]
     shapes = [Shape(amounts, 1, allowed) for amounts, allowed in pods]
     answer = cheapest(shapes, kinds, deadline=1e-3, clock=Work())
     taken = Counter[str]()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,7 +67,7 @@ def test_machines_bound_the_cost_as_well_for_next_to_nothing_as_for_a_cent() -> 
     """
     for seed in range(120):
         shapes, machines, bought = _beside_machines(random.Random(seed))  # noqa: S311 - the same each time
-        for_a_cent = [replace(machine, usd=0.01) for machine in machines]
+        for_a_cent = [machine._replace(usd=0.01) for machine in machines]
         cents = 0.01 * sum(machine.available or 0 for machine in machines)
         dear = lower_bound(shapes, for_a_cent + bought)
         assert lower_bound(shapes, machines + bought) >= (dear - cents) * (1 - 1e-3) - 1e-3, seed
