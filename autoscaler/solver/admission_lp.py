@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoscaler.solver.column_generation import UNITS, Generation
+from autoscaler.solver.column_generation import Generation
 from autoscaler.solver.column_pool import ColumnPool
-from autoscaler.solver.deadline import Watch
+from autoscaler.solver.deadline import UNITS, Watch
 from autoscaler.solver.lp.arrays import Floats, Whole
 from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.lp.master import NEVER
@@ -50,6 +50,7 @@ class AdmissionLp:
         self._watch = watch
         self._generation = Generation(problem, watch)
         self._generation.relax()
+        self._search = self._generation.search
         self._stock = self._all = Stock(problem.available, problem.uses, problem.most)
 
     def explore(self, asked: Callable[[int], Whole], many: int, *, in_time: Callable[[], bool]) -> int:
@@ -58,7 +59,7 @@ class AdmissionLp:
         ``asked``: of so many of the first, the pods by row.
         """
         master, generation = self._generation.master, self._generation
-        generation.look_at_all(generation.prices)
+        self._search.look_at_all(generation.prices)
         tried, reached, stalled = many, 0, 0
         for _ in range(_ROUNDS):
             counts = asked(tried)
@@ -93,12 +94,12 @@ class AdmissionLp:
         What is worth as much at these prices as the last of those pods is not served in its place, either, nor besides
         others; if all prices are nought nothing is known of that.
         """
-        generation, master = self._generation, self._generation.master
+        master = self._generation.master
         patience = 0 if not looking else 1 if self._watch.spent() >= 1 else _SURE if counts.sum() > _MANY else _EXACT
         prices, best, stalled = self._solved(counts), math.inf, 0
         while (lacking := master.lacking()) > _NOBODY and stalled < patience:
             best, stalled = min(best, lacking), 0 if lacking < best * _LESS else stalled + 1
-            if not self._found(prices) and not generation.look_within(prices, counts, kinds=len(self._problem.usd)):
+            if not self._found(prices) and not self._search.look_within(prices, counts, kinds=len(self._problem.usd)):
                 break
             prices = self._solved(counts)
         if lacking <= _NOBODY:
@@ -108,7 +109,7 @@ class AdmissionLp:
             return np.zeros_like(prices)
         # Of shapes that were not asked for it knows only that they are worth what smaller ones are.
         asked = np.where(counts > 0, prices, 0.0)
-        worth: Floats = np.maximum(asked, np.where(generation.smaller, asked[None, :], 0.0).max(axis=1))
+        worth: Floats = np.maximum(asked, np.where(self._generation.columns.smaller, asked[None, :], 0.0).max(axis=1))
         return worth
 
     def remember(self, counts: Whole, known: ColumnPool, *, machines: frozenset[str]) -> None:
@@ -122,12 +123,12 @@ class AdmissionLp:
 
     def _found(self, prices: Floats) -> int:
         """How many fillings of the most promising kinds are new, or else of all of them."""
-        return self._generation.look(prices, kinds=_KINDS)[1] or self._generation.look_at_all(prices)
+        return self._search.look(prices, kinds=_KINDS)[1] or self._search.look_at_all(prices)
 
     def _solved(self, counts: Whole) -> Floats:
         """Prices, of which those of pods that are left out are very high."""
         self._generation.master.demand(counts, self._stock)
-        self._generation.count(UNITS.master)
+        self._search.count(UNITS.master)
         return self._generation.master.solve()
 
 

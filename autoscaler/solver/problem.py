@@ -136,7 +136,7 @@ class Cutting:
     def recall(self, known: ColumnPool, generation: Generation) -> None:
         """Begin with what an earlier search found."""
         for kind, pods in known.told(self.names, self.rows, self.problem.counts).items():
-            generation.add(kind, pods)
+            generation.columns.add(kind, pods)
 
     def begin(self, plan: Sequence[Nodes], generation: Generation) -> None:
         """Begin with a plan for some of the pods: with its fillings, and with itself where it has a node for each."""
@@ -149,9 +149,9 @@ class Cutting:
             for number, many in node.pods:
                 if number in row_of:
                     pods[row_of[number]] += many
-            kind = generation.holder(pods, kind_of.get(node.kind)) if pods.any() else None
+            kind = generation.columns.holder(pods, kind_of.get(node.kind)) if pods.any() else None
             if kind is not None:
-                generation.add(kind, pods[None, :])
+                generation.columns.add(kind, pods[None, :])
                 lots += [(kind, pods)] * node.times
                 placed += pods * node.times
         if (placed == self.problem.counts).all():
@@ -162,13 +162,13 @@ class Cutting:
 
         ``without``: as if there were no kinds of these names.
         """
-        usd = generation.usd + generation.master.shortage
+        usd = generation.columns.usd + generation.master.shortage
         used = generation.without_swaps() > _USED  # a place that is another's by a swap says nothing without its row
-        worth = generation.fillings @ generation.prices / usd[generation.kinds]
+        worth = generation.columns.fillings @ generation.prices / usd[generation.columns.kinds]
         worth[used] = np.inf
-        worth[np.array([name in without for name in self.names], dtype=bool)[generation.kinds]] = 0.0
+        worth[np.array([name in without for name in self.names], dtype=bool)[generation.columns.kinds]] = 0.0
         rows = [(amounts, kinds and kinds - without) for amounts, kinds in self.rows]
-        known.keep(self.names, rows, (generation.kinds, generation.fillings), worth)
+        known.keep(self.names, rows, (generation.columns.kinds, generation.columns.fillings), worth)
 
     def bound(self, generation: Generation, placed: Whole) -> float:
         """What no plan for so many pods of each row can undercut; where shapes stand for others, for all of these."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.solver.column_generation import UNITS, Generation
-from autoscaler.solver.deadline import Watch
+from autoscaler.solver.column_generation import Generation
+from autoscaler.solver.deadline import UNITS, Watch
 from autoscaler.solver.lp.arrays import Floats, Mask, Whole, highest
 from autoscaler.solver.lp.capacity import Stock
 
@@ -57,8 +57,9 @@ class Rounding:
         self.generation, self.watch = generation, watch
         self.counts, self.stock = counts, stock
         self.problem, self.master = generation.problem, generation.master
+        self.columns, self.search = generation.columns, generation.search
         order = np.argsort(-generation.prices, kind="stable")
-        smaller = generation.smaller
+        smaller = generation.columns.smaller
         self.stand_ins = [order[smaller[row][order]] for row in range(len(order))]
         """Of each shape the smaller ones, the most valuable first."""
         self._broken_off = False
@@ -123,11 +124,7 @@ class Rounding:
         if packed:
             plan = min(plan, packed, key=self._rank)
         plan = self._improved(plan, rounds=rounds, step=step)
-        if (
-            self.counts.sum() <= _FEW_PODS
-            and self.generation.many <= _FEW_FILLINGS
-            and self.watch.spent() < _EXACT_UNTIL
-        ):
+        if self.counts.sum() <= _FEW_PODS and self.columns.many <= _FEW_FILLINGS and self.watch.spent() < _EXACT_UNTIL:
             plan = min(plan, self._shrunk(self._exact(), self.stock), key=self._rank)
         return plan
 
@@ -163,13 +160,13 @@ class Rounding:
         """The cheapest whole numbers of the fillings known, by branch and bound; for few pods only."""
 
         def goes_on() -> bool:
-            self.generation.count(UNITS.whole)
+            self.search.count(UNITS.whole)
             return self.watch.spent() < _DIVE_UNTIL
 
         values = self.master.whole(in_time=goes_on)
         counts, stock, plan = self.counts.copy(), self.stock.copy(), Lots()
         for column in np.nonzero(values)[0].tolist():
-            kind, pods = int(self.generation.kinds[column]), self.generation.fillings[column]
+            kind, pods = int(self.columns.kinds[column]), self.columns.fillings[column]
             self._take(Lot(kind, pods, int(values[column])), counts, stock, plan)
         self._top_up(plan, counts)
         return plan + self._filled(counts, stock)
@@ -184,18 +181,18 @@ class Rounding:
             duals, values = self._solved()
             if self.master.is_short and self.master.lacks() and self.watch.spent() < _LOOK_UNTIL:
                 # What is left of that which is scarce needs fillings of its own.
-                self.generation.look_within(duals, counts, kinds=len(self.problem.usd))
+                self.search.look_within(duals, counts, kinds=len(self.problem.usd))
                 duals, values = self._solved()
             whole = np.floor(values + _EPSILON).astype(int)
             before = int(counts.sum())
             columns = np.nonzero(whole)[0].tolist()
             for column in columns:
-                pods = self.generation.fillings[column]
+                pods = self.columns.fillings[column]
                 asked = pods > 0
                 exact = min(int(whole[column]), int((counts[asked] // pods[asked]).min()))
-                self._take(Lot(int(self.generation.kinds[column]), pods, exact), counts, stock, plan)
+                self._take(Lot(int(self.columns.kinds[column]), pods, exact), counts, stock, plan)
             for column in columns if int(counts.sum()) == before else ():
-                filling = Lot(int(self.generation.kinds[column]), self.generation.fillings[column], int(whole[column]))
+                filling = Lot(int(self.columns.kinds[column]), self.columns.fillings[column], int(whole[column]))
                 self._take(filling, counts, stock, plan)
             if int(counts.sum()) == before:
                 self._round_up(values, duals, counts, stock, plan)
@@ -203,7 +200,7 @@ class Rounding:
                 break
             step += 1
             if counts.any() and step % 3 == 1 and self.watch.spent() < _LOOK_UNTIL:
-                self.generation.look_again(duals, counts, kinds=3)
+                self.search.look_again(duals, counts, kinds=3)
         self.master.demand(self.counts, self.stock)
         self._top_up(plan, counts)
         self._broken_off = int(counts.sum()) > _HARDLY_ANY * total
@@ -211,7 +208,7 @@ class Rounding:
 
     def _solved(self) -> tuple[Floats, Floats]:
         """Prices, and how often each filling is used by pods of its own shapes."""
-        self.generation.count(UNITS.master)
+        self.search.count(UNITS.master)
         return self.master.solve(), self.generation.without_swaps()
 
     def _take(self, filling: Lot, counts: Whole, stock: Stock, plan: Lots) -> None:
@@ -246,7 +243,7 @@ class Rounding:
         order = np.argsort(-values, kind="stable")
         many = max(1, int((values > _EPSILON).sum()) // 5)
         for position, column in enumerate(order[:many].tolist()):
-            kind, pods = int(self.generation.kinds[column]), self.generation.fillings[column]
+            kind, pods = int(self.columns.kinds[column]), self.columns.fillings[column]
             if values[column] <= _EPSILON or stock.left_of(kind) < 1:
                 continue
             worth = float(self._held(pods, counts) @ duals)
@@ -274,8 +271,8 @@ class Rounding:
         counts, stock, plan = counts.copy(), stock.copy(), Lots()
         values = np.maximum(self.generation.prices, _EPSILON)
         chosen = self._paying(values)
-        kinds, patterns = self.generation.kinds[chosen], self.generation.fillings[chosen]
-        usd = self.generation.usd[kinds] + self.generation.shortage[kinds]
+        kinds, patterns = self.columns.kinds[chosen], self.columns.fillings[chosen]
+        usd = self.columns.usd[kinds] + self.generation.shortage[kinds]
         while counts.any():
             held = np.minimum(patterns, counts)
             scores = np.where(stock.left[kinds] >= 1, held @ values / usd, 0.0)
@@ -287,14 +284,14 @@ class Rounding:
             self._take(Lot(int(kinds[best]), held[best], times), counts, stock, plan)
         for row in np.nonzero(counts)[0].tolist():
             while counts[row] and (among := self.problem.holds[row] & (stock.left >= 1)).any():
-                kind, pods = self.generation.uniform(row, among)
+                kind, pods = self.columns.uniform(row, among)
                 self._take(Lot(kind, pods), counts, stock, plan)
         return plan
 
     def _paying(self, values: Floats) -> Whole:
         """The fillings worth most for their price, and the simple ones, which come first."""
-        generation, simple = self.generation, self.generation.simple
-        worth = generation.fillings @ values / generation.usd[generation.kinds]
+        generation, simple = self.generation, self.columns.simple
+        worth = generation.columns.fillings @ values / generation.columns.usd[generation.columns.kinds]
         worth[:simple] = np.inf
         return np.sort(highest(worth, _PAYING + simple))
 

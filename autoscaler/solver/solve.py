@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from autoscaler.solver.column_generation import Generation
@@ -54,7 +53,7 @@ def cheapest(
     turns: int | None = None,
     few: int = SELECTIONS,
     neighbourhoods: int = TURNS,
-    written_out: float = 1.0,
+    enumerated: float = 1.0,
 ) -> Answer:
     """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline``, or after ``rounds``.
 
@@ -63,9 +62,8 @@ def cheapest(
     ``turns``: of improving the whole plan at most, if not as many as rounds; without any nothing is proven closely.
     ``few``: selections of pods up to which all are asked about, if need be beyond the deadline.
     ``neighbourhoods``: of a plan for not many pods, to be packed anew when the time is over.
-    ``written_out``: the part of the deadline that does where all fillings of what is in short supply are written down
-    at once (:mod:`autoscaler.solver.pricing.maximal_fillings`), and only others are searched for; where those of some
-    kinds are, as much less of it.
+    ``enumerated``: the part of the deadline that does where all fillings of what is in short supply are enumerated
+    first (:mod:`autoscaler.solver.pricing.maximal_fillings`); where those of some kinds are, as much less of it.
     """
     watch = Watch(clock=clock, start=clock(), deadline=deadline)
     market = Cutting.of(shapes, kinds, limits)
@@ -76,8 +74,7 @@ def cheapest(
         return market.answer(exact, shapes, lambda _: math.inf)
     generation = Generation(market.problem, watch)
     if rounds and market.apart is None:
-        part = generation.write_out()
-        watch = generation.watch = replace(watch, deadline=deadline * (1 - part * (1 - written_out)))
+        generation.search.enumerate(work=enumerated)
     generation.relax()
     if known and market.apart is None:
         market.recall(known, generation)
@@ -89,7 +86,7 @@ def cheapest(
         generation.prove()
     if rounds and known is not None and market.apart is None:
         market.remember(known, generation)
-    plans = _rounded(market, generation, watch, rounds=turns, neighbourhoods=neighbourhoods)
+    plans = _rounded(market, generation, generation.watch, rounds=turns, neighbourhoods=neighbourhoods)
     if turns and market.apart is None:
         generation.prove_exactly()
     return market.answer(plans, shapes, partial(market.bound, generation))

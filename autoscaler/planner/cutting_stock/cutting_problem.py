@@ -148,7 +148,7 @@ class CuttingProblem:
                 clock=Work(),
                 rounds=limits.rounds,
                 neighbourhoods=limits.neighbourhoods_at_hand if self.free else round(times * limits.neighbourhoods),
-                written_out=limits.written_out,
+                enumerated=limits.work_enumerated,
             )
             if not any(answer.left) and answer.gap < limits.as_good_as_proven:
                 break

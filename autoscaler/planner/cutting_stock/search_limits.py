@@ -30,7 +30,7 @@ class SearchLimits:
     """Pods up to which it is tried first whether all have room: with 15,000 nodes to find their kinds takes 20 ms."""
     work_at_hand: float = 3.0
     """As much work as for a purchase alone, times this, for such a problem."""
-    written_out: float = 0.35
+    work_enumerated: float = 0.35
     """The part of that which does where the solver knows all that such places can hold from the start."""
     work_otherwise: float = 0.25
     """And for the purchase that is made where such places are filled first, which is compared with it."""
@@ -72,7 +72,7 @@ class SearchLimits:
             work_per_row=8 * seconds,
             work_of_admission=1.0,
             work_at_hand=1.0,
-            written_out=1.0,
+            work_enumerated=1.0,
         )
 
     def work_for(self, pods: int, rows: int) -> float:

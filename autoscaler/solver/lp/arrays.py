@@ -13,6 +13,8 @@ Mask = NDArray[np.bool_]
 
 CPU, MEMORY, GPUS, PODS = range(4)
 """The first dimensions of an amount. There may be more: each is something of which a node has a few."""
+EPSILON = 1e-6
+"""Dollars per hour, or a part of them: less tells nothing apart."""
 
 
 def highest(scores: Floats, many: int) -> Whole:

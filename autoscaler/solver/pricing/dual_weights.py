@@ -10,13 +10,12 @@ from itertools import product
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import PODS, Floats, Whole, by_pattern
+from autoscaler.solver.lp.arrays import EPSILON, PODS, Floats, Whole, by_pattern
 from autoscaler.solver.lp.master import Problem
 from autoscaler.solver.lp.relaxation import Relaxation
 from autoscaler.solver.pricing.knapsack import Bin
 from autoscaler.solver.pricing.maximal_fillings import MaximalFillings
 
-EPSILON = 1e-6
 _AGAIN, _MORE, _NEAR = 3, 30, 1e-4
 _RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 
@@ -41,7 +40,7 @@ class Weights:
     def __init__(self, problem: Problem, usd: Floats, bins: Bins) -> None:
         """``usd``: of each kind, above zero."""
         self._problem, self._usd, self._bins = problem, usd, bins
-        self.written = MaximalFillings.none(problem)
+        self.enumerated = MaximalFillings.none(problem)
         """Of kinds that need no weights: what their fillings are worth is known."""
         self.charges: Floats = np.zeros(len(problem.most))
         """Of the relaxation: dollars by which more of each limit would lower the cost."""
@@ -67,7 +66,7 @@ class Weights:
         """
         problem, relaxation = self._problem, Relaxation(self._problem)
         chosen = np.zeros(0, dtype=np.int64)
-        more = np.setdiff1d(_promising(problem, self._alike), self.written.kinds)
+        more = np.setdiff1d(_promising(problem, self._alike), self.enumerated.kinds)
         for _ in range(_AGAIN):
             relaxation.add(more)
             chosen = np.concatenate([chosen, more])
@@ -77,7 +76,7 @@ class Weights:
             of_all[chosen] = weights
             self._by_kind = of_all
             worth = self.ceilings(prices) / usd
-            worth[chosen] = worth[self.written.kinds] = 0.0
+            worth[chosen] = worth[self.enumerated.kinds] = 0.0
             wrong = np.nonzero(worth > 1 + _NEAR)[0]
             wrong = wrong[np.argsort(-worth[wrong], kind="stable")]
             for kind in wrong.tolist():
@@ -104,7 +103,7 @@ class Weights:
             stretch[kind] = 1.0
         self._stretched = stretch
         ceilings: Floats = stretch * (self._by_kind * problem.rooms).sum(axis=1)
-        self.written.value(prices, ceilings)
+        self.enumerated.value(prices, ceilings)
         return ceilings
 
     def guesses(self, prices: Floats, limits: Whole) -> Floats:

@@ -23,7 +23,7 @@ from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
 from autoscaler.inputs.tables import read_asked, read_catalog, read_nodes
 from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import ephemeral_storage_of
-from autoscaler.solver.column_generation import Generation
+from autoscaler.solver.pricing.column_search import ColumnSearch
 from tests import ROOT, examples
 from tests.checker import faults, read_table
 from tests.checker_of_lists import faults_of_list
@@ -422,13 +422,13 @@ def test_what_hardly_spills_over_costs_hardly_more_than_it_must(step: int) -> No
 @pytest.mark.skipif(not any(one.is_dir() for one in DATA), reason="the openb trace is not beside this checkout")
 def test_no_time_is_spent_on_what_is_proven_to_be_as_cheap_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fillings were looked for until most of the time was over, 74 times, and hardly any was left for whole nodes."""
-    looks, look = [], Generation.look
+    looks, look = [], ColumnSearch.look
 
-    def counted(generation: Generation, *what: Any, **how: Any) -> Any:
+    def counted(search: ColumnSearch, *what: Any, **how: Any) -> Any:
         looks.append(what)
-        return look(generation, *what, **how)
+        return look(search, *what, **how)
 
-    monkeypatch.setattr(Generation, "look", counted)
+    monkeypatch.setattr(ColumnSearch, "look", counted)
     made = _every(40, seconds=40, clock=lambda: 0.0)
     assert len(looks) < 30
     assert made.usd_per_hour == pytest.approx(made.lower_bound_usd_per_hour)
