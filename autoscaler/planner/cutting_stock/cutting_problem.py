@@ -148,7 +148,7 @@ class CuttingProblem:
                 clock=Work(),
                 rounds=limits.rounds,
                 neighbourhoods=limits.neighbourhoods_at_hand if self.free else round(times * limits.neighbourhoods),
-                enumerated=limits.work_enumerated,
+                enumerated=limits.work_enumerated if self.free else 1.0,
             )
             if not any(answer.left) and answer.gap < limits.as_good_as_proven:
                 break
