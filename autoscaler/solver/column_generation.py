@@ -100,7 +100,7 @@ class Generation:
             if among.any():  # those in short supply may all go to others
                 kind, pods = self.columns.uniform(row, among)
                 self.columns.add(kind, pods[None, :])
-        self.columns.simple = self.columns.many
+        self.columns.initial = self.columns.many
 
     def run(self, *, rounds: int) -> None:
         """Fillings, until none is found that would help or the time for it is over."""

@@ -289,11 +289,11 @@ class Rounding:
         return plan
 
     def _paying(self, values: Floats) -> Whole:
-        """The fillings worth most for their price, and the simple ones, which come first."""
-        generation, simple = self.generation, self.columns.simple
-        worth = generation.columns.fillings @ values / generation.columns.usd[generation.columns.kinds]
-        worth[:simple] = np.inf
-        return np.sort(highest(worth, _PAYING + simple))
+        """The fillings worth most for their price, and those that the search began with, which come first."""
+        columns = self.columns
+        worth = columns.fillings @ values / columns.usd[columns.kinds]
+        worth[: columns.initial] = np.inf
+        return np.sort(highest(worth, _PAYING + columns.initial))
 
     def _shrunk(self, plan: Lots, stock: Stock) -> Lots:
         """Each node's pods on the cheapest kind in stock that holds them; empty nodes are not bought."""

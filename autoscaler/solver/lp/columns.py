@@ -19,14 +19,18 @@ class Columns:
         self.master = Master(problem, self.smaller)
         self._stock = np.zeros((256, len(problem.counts)), dtype=np.int64)
         self._kinds = np.zeros(256, dtype=np.int64)
-        self._many = self.simple = 0
+        self._many = self.initial = 0
         self._seen: set[tuple[int, bytes]] = set()
         self.alone = np.full(len(problem.counts), np.inf)
         """What a pod of each shape costs at most: on the best node that holds nothing else."""
 
     @property
     def many(self) -> int:
-        """How many fillings are known; the first ``simple`` of them hold pods of one shape, and leave none out."""
+        """How many fillings are known.
+
+        The first ``initial`` of them, with which the search begins, are all of kinds that are enumerated, and some with
+        pods of one shape, which leave none out.
+        """
         return self._many
 
     @property
@@ -64,10 +68,8 @@ class Columns:
 
     def uniform(self, row: int, among: Mask) -> tuple[int, Whole]:
         """Pods of one shape only, where they are cheapest among these kinds."""
-        problem, size = self.problem, self.problem.sizes[row]
-        asked = size > 0
-        fits = np.floor(problem.rooms[:, asked] / size[asked]).min(axis=1) if asked.any() else np.ones(len(self.usd))
-        fits = np.where(among, np.minimum(fits, problem.counts[row]), 0)
+        problem = self.problem
+        fits = np.where(among, problem.fits(row, problem.rooms), 0.0)
         kind = int(np.argmin(np.where(fits > 0, self.usd / np.maximum(fits, 1), np.inf)))
         pods = np.zeros(len(problem.counts), dtype=np.int64)
         pods[row] = int(fits[kind])

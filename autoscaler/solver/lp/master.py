@@ -65,6 +65,14 @@ class Problem:
             found &= rooms[None, :, one] >= used[:, one, None]
         return found
 
+    def fits(self, row: int, rooms: Floats) -> Floats:
+        """How many pods of the shape each of these rooms holds, whole ones, as many as there are at most."""
+        found: Floats = np.full(len(rooms), float(self.counts[row]))
+        for one, amount in enumerate(self.sizes[row].tolist()):
+            if amount > 0:
+                found = np.minimum(found, rooms[:, one] // amount)
+        return found
+
     def smaller(self) -> Mask:
         """[shape, shape]: the second asks for no more than the first, and may run wherever the first may."""
         less = np.all(self.sizes[:, None, :] >= self.sizes[None, :, :], axis=2)

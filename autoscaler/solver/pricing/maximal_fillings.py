@@ -38,7 +38,7 @@ class MaximalFillings:
         room = problem.rooms[kind]
         most = _CELLS // max(1, rows) ** 2
         for row in range(rows):
-            many = 1 + _fit(problem, row, kind, room)
+            many = 1 + np.where(problem.holds[row, kind], problem.fits(row, room), 0.0).astype(np.int64)
             if many.sum() > min(most, _EACH):
                 kept = _of_few(kind, many, most)
                 kind, pods, room, many = kind[kept], pods[kept], room[kept], many[kept]
@@ -72,15 +72,6 @@ class MaximalFillings:
         starts = self._starts
         if len(starts):
             values[self.kinds[starts]] = np.maximum.reduceat(self.pods @ prices, starts)
-
-
-def _fit(problem: Problem, row: int, kind: Whole, room: Floats) -> Whole:
-    """How many pods of the shape find room, as many as there are at most."""
-    fits = np.where(problem.holds[row, kind], float(problem.counts[row]), 0.0)
-    for one, amount in enumerate(problem.sizes[row].tolist()):
-        if amount > 0:
-            fits = np.minimum(fits, room[:, one] // amount)
-    return fits.astype(np.int64)
 
 
 def _of_few(kind: Whole, many: Whole, most: int) -> Mask:
