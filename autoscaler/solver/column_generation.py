@@ -85,8 +85,7 @@ class Generation:
             self.master.charges = self.charges
         charged = self.master.charges @ problem.uses
         self.master.shortage = np.where(np.isinf(problem.available), charged, over)
-        sought = np.ones(len(problem.usd), dtype=bool)
-        sought[self.search.enumerated.kinds] = False
+        sought = ~self.search.enumerated.is_enumerated
         for row in range(len(problem.counts)):
             among, left = problem.holds[row] & sought, float(problem.counts[row])
             for _ in range(_SIMPLE):
@@ -107,7 +106,7 @@ class Generation:
         if not rounds:
             self._look_once()
             return
-        if len(self.search.enumerated.kinds):
+        if self.search.enumerated.is_enumerated.any():
             relaxed = self.prices  # without the kinds enumerated: a pod that has room there is worth less
             self.settle()
             self.prices = np.minimum(relaxed, self.prices)
@@ -220,13 +219,13 @@ class Generation:
             self._proofs.by_tables(self.search.grid, self._steady, charges)
         elif self.master.is_short:
             self._proofs.by_weights(self.prices, charges)
-            if len(self.search.enumerated.kinds):
+            if self.search.enumerated.is_enumerated.any():
                 self._proofs.by_weights(self._steady, charges)
 
     def prove_exactly(self) -> None:
         """For few pods another bound: what a node is worth at best when it holds no more pods than there are."""
         if self.problem.counts.sum() <= _FEW_PODS:
-            prices = self._steady if len(self.search.enumerated.kinds) else self.prices
+            prices = self._steady if self.search.enumerated.is_enumerated.any() else self.prices
             self._proofs.by_best_fillings(prices, self.master.charges, self.watch)
 
     def bound(self, counts: Whole) -> float:

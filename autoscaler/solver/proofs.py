@@ -75,7 +75,7 @@ class Proofs:
         )
         best, usd = 1.0, self._usd + charges @ problem.uses
         order = np.argsort(-ceilings / usd, kind="stable")
-        for kind in order[~np.isin(order, self._weights.enumerated.kinds)].tolist():
+        for kind in order[~self._weights.enumerated.is_enumerated[order]].tolist():
             if watch.spent() > _UNTIL or ceilings[kind] <= best * usd[kind]:
                 break
             watch.count(_EXACT)

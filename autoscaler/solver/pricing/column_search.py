@@ -78,7 +78,7 @@ class ColumnSearch:
         hope = self._hopes(prices, self.problem.counts)
         values = hope * (self.columns.usd + self.columns.master.shortage)
         self.enumerated.value(prices, values)
-        hope[self.enumerated.kinds] = 0.0
+        hope[self.enumerated.is_enumerated] = 0.0
         best, added, all_seen = 0.0, 0, False
         for turn in range(kinds):
             kind = int(np.argmax(hope))

@@ -66,7 +66,8 @@ class Weights:
         """
         problem, relaxation = self._problem, Relaxation(self._problem)
         chosen = np.zeros(0, dtype=np.int64)
-        more = np.setdiff1d(_promising(problem, self._alike), self.enumerated.kinds)
+        more = _promising(problem, self._alike)
+        more = more[~self.enumerated.is_enumerated[more]]
         for _ in range(_AGAIN):
             relaxation.add(more)
             chosen = np.concatenate([chosen, more])
@@ -76,7 +77,7 @@ class Weights:
             of_all[chosen] = weights
             self._by_kind = of_all
             worth = self.ceilings(prices) / usd
-            worth[chosen] = worth[self.enumerated.kinds] = 0.0
+            worth[chosen] = worth[self.enumerated.is_enumerated] = 0.0
             wrong = np.nonzero(worth > 1 + _NEAR)[0]
             wrong = wrong[np.argsort(-worth[wrong], kind="stable")]
             for kind in wrong.tolist():

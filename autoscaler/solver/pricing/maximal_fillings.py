@@ -29,6 +29,8 @@ class MaximalFillings:
     """Of each filling."""
     pods: Whole
     """[filling, shape]"""
+    is_enumerated: Mask
+    """[kind]: whether all its fillings are here."""
 
     @classmethod
     def of(cls, problem: Problem, kinds: Whole) -> MaximalFillings:
@@ -50,12 +52,15 @@ class MaximalFillings:
         for one in range(room.shape[1]):
             fits &= problem.sizes[None, :, one] <= room[:, one, None]
         is_maximal = ~fits.any(axis=1)
-        return cls(kind[is_maximal], pods[is_maximal])
+        is_enumerated = np.zeros(len(problem.usd), dtype=bool)
+        is_enumerated[kind] = True
+        return cls(kind[is_maximal], pods[is_maximal], is_enumerated)
 
     @classmethod
     def none(cls, problem: Problem) -> MaximalFillings:
         """Of no kind."""
-        return cls(np.zeros(0, dtype=np.int64), np.zeros((0, len(problem.counts)), dtype=np.int64))
+        rows, kinds = problem.holds.shape
+        return cls(np.zeros(0, dtype=np.int64), np.zeros((0, rows), dtype=np.int64), np.zeros(kinds, dtype=bool))
 
     @property
     def _starts(self) -> Whole:
