@@ -222,11 +222,19 @@ class Generation:
             if self.search.enumerated.is_enumerated.any():
                 self._proofs.by_weights(self._steady, charges)
 
-    def prove_exactly(self) -> None:
-        """For few pods another bound: what a node is worth at best when it holds no more pods than there are."""
-        if self.problem.counts.sum() <= _FEW_PODS:
-            prices = self._steady if self.search.enumerated.is_enumerated.any() else self.prices
-            self._proofs.by_best_fillings(prices, self.master.charges, self.watch)
+    @property
+    def has_few_pods(self) -> bool:
+        """So few that nodes are worth less than their room, which is too large for all pods that there are."""
+        return bool(self.problem.counts.sum() <= _FEW_PODS)
+
+    def prove_exactly(self, watch: Watch) -> None:
+        """Two bounds more: what nodes are worth at best, with whole pods and no more of them than there are.
+
+        Of the master's prices and of those that prove the most, the one or the other proves more.
+        """
+        are_settled = not self.search.enumerated.is_enumerated.any()
+        for prices in (self.prices, self._steady) if are_settled else (self._steady,):
+            self._proofs.by_best_fillings(prices, self.columns.worth(prices), self.master.charges, watch)
 
     def bound(self, counts: Whole) -> float:
         """What no plan for so many pods of each shape can undercut."""

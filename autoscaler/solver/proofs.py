@@ -24,8 +24,9 @@ _TABLES: Final = 6
 """Kinds at most for which a table of their own is made."""
 _UNTIL: Final = 0.95
 """Part of the time after which no more kinds are asked for their best filling."""
-_EXACT: Final = 5.0
-"""Units of counted work for the best filling of a kind by branch and bound: measured on openb as CPU milliseconds."""
+_EXACT, _EXACT_OF_ROWS = 5.0, 1 / 24
+"""Units of counted work for the best filling of a kind by branch and bound, at least and by the square of the number of
+shapes: measured on openb, and on random mixes of 3 to 120 shapes, as CPU milliseconds."""
 
 
 class Proofs:
@@ -61,11 +62,12 @@ class Proofs:
             ceilings[kind] = own
         self._found.append((prices, ceilings, charges))
 
-    def by_best_fillings(self, prices: Floats, charges: Floats, watch: Watch) -> None:
-        """One more, for few pods: the best filling is searched of each kind that by weights may be worth its price.
+    def by_best_fillings(self, prices: Floats, values: Floats, charges: Floats, watch: Watch) -> None:
+        """One more, if it is one: the best filling is searched of each kind that by weights may be worth its price.
 
         By branch and bound, with no more pods than there are; what the solver has proven counts, so a limit on its
-        steps costs a little of the bound and no more.
+        steps costs a little of the bound and no more. ``values``: of fillings that are known, the best of each kind at
+        these prices; these alone may show that nothing more is proven.
         """
         problem, prices = self._problem, _valued(prices)
         if not prices.any():
@@ -73,29 +75,33 @@ class Proofs:
         ceilings = np.minimum(
             self._weights.ceilings(prices), np.where(problem.holds, prices[:, None], 0.0).T @ problem.counts
         )
-        best, usd = 1.0, self._usd + charges @ problem.uses
+        usd, endless, known = (
+            self._usd + charges @ problem.uses,
+            np.isinf(problem.available),
+            self.bound(problem.counts),
+        )
+        best = max(1.0, float((values / usd)[endless].max(initial=0.0)))
         order = np.argsort(-ceilings / usd, kind="stable")
         for kind in order[~self._weights.enumerated.is_enumerated[order]].tolist():
             if watch.spent() > _UNTIL or ceilings[kind] <= best * usd[kind]:
                 break
-            watch.count(_EXACT)
+            if self._proven(prices, np.minimum(ceilings, best * usd), charges, problem.counts) <= known:
+                return
+            watch.count(max(_EXACT, _EXACT_OF_ROWS * len(problem.counts) ** 2))
             own = best_filling(
                 prices, problem.sizes, problem.counts, problem.holds[:, kind], problem.rooms[kind], seconds=watch.left()
             )
             ceilings[kind] = min(ceilings[kind], own)
-            best = max(best, float(ceilings[kind] / usd[kind])) if np.isinf(problem.available[kind]) else best
+            best = max(best, float(ceilings[kind] / usd[kind])) if endless[kind] else best
         self._found.append((prices, ceilings, charges))
 
     def bound(self, counts: Whole) -> float:
         """Dollars per hour that no plan for so many pods of each shape can undercut."""
-        return max(
-            (
-                farley(self._problem, prices, ceilings, counts, some)
-                for prices, ceilings, charges in self._found
-                for some in (charges, np.zeros_like(charges))
-            ),
-            default=0.0,
-        )
+        return max((self._proven(*found, counts) for found in self._found), default=0.0)
+
+    def _proven(self, prices: Floats, ceilings: Floats, charges: Floats, counts: Whole) -> float:
+        some = (charges, np.zeros_like(charges)) if charges.any() else (charges,)
+        return max(farley(self._problem, prices, ceilings, counts, one) for one in some)
 
 
 def _valued(prices: Floats) -> Floats:

@@ -35,6 +35,13 @@ class Answer:
         """How much dearer than the bound, as a fraction of the bound."""
         return self.usd / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
 
+    def or_better(self, other: Answer) -> Answer:
+        """The one that leaves fewer pods, or costs less; with the higher bound of the two where both leave none."""
+        better = min(self, other, key=lambda one: (sum(one.left), one.usd))
+        if any(self.left) or any(other.left):
+            return better
+        return replace(better, lower_bound=min(better.usd, max(self.lower_bound, other.lower_bound)))
+
 
 def together(plan: Sequence[Lot], names: Sequence[str]) -> list[Lot]:
     """Equal nodes as one lot, in an order that depends on nothing but the plan."""

@@ -54,6 +54,8 @@ def cheapest(
     few: int = SELECTIONS,
     neighbourhoods: int = TURNS,
     enumerated: float = 1.0,
+    near: float = math.inf,
+    proof: float = 0.0,
 ) -> Answer:
     """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline``, or after ``rounds``.
 
@@ -64,6 +66,8 @@ def cheapest(
     ``neighbourhoods``: of a plan for not many pods, to be packed anew when the time is over.
     ``enumerated``: the part of the deadline that does where all fillings of what is in short supply are enumerated
     first (:mod:`autoscaler.solver.pricing.maximal_fillings`); where those of some kinds are, as much less of it.
+    ``proof``: by how much the clock may go on to prove more of a plan that seems to be dearer than its bound by more
+    than ``near``, a part of that. For few pods more is proven in any case while there is time.
     """
     watch = Watch(clock=clock, start=clock(), deadline=deadline)
     market = Cutting.of(shapes, kinds, limits)
@@ -87,8 +91,13 @@ def cheapest(
     if rounds and known is not None and market.apart is None:
         market.remember(known, generation)
     plans = _rounded(market, generation, generation.watch, rounds=turns, neighbourhoods=neighbourhoods)
-    if turns and market.apart is None:
-        generation.prove_exactly()
+    answer = market.answer(plans, shapes, partial(market.bound, generation))
+    if not turns or market.apart is not None:
+        return answer
+    is_far = answer.gap > near
+    if not is_far and not generation.has_few_pods:
+        return answer
+    generation.prove_exactly(generation.watch.within(max(generation.watch.left(), proof if is_far else 0.0)))
     return market.answer(plans, shapes, partial(market.bound, generation))
 
 

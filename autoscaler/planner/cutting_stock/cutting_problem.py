@@ -6,6 +6,8 @@ their like off their node take an *exclusive place*, of which every node has one
 
 from __future__ import annotations
 
+import functools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,8 +31,6 @@ from autoscaler.solver.solution import Answer, Nodes
 from autoscaler.solver.solve import cheapest, lower_bound
 
 _MEBI = 2**20
-_MUCH_MORE = 2.0
-"""Times the usual work: less than that is not worth beginning twice."""
 _FREE = 1e-6
 """The solver wants a price of everything."""
 
@@ -130,28 +130,27 @@ class CuttingProblem:
         begun: Sequence[Nodes],
         times: float,
     ) -> Answer:
-        """With little work first, and with all that is allowed where that leaves something to be found."""
+        """With little work first, and with more where that leaves something to be found."""
         size = sum(row.count for row in rows), len({(row.amounts, row.kinds) for row in rows})
-        works = [
-            times * (one.work_at_hand if self.free else 1.0) * one.work_for(*size)
-            for one in (limits.first, limits)
-            if one is not None
-        ]
-        for work in works if works[-1] > _MUCH_MORE * works[0] else works[-1:]:
-            answer = cheapest(
-                rows,
-                self.kinds,
-                limits=self.limits if binding else [],
-                known=known,
-                begun=begun,
-                deadline=work,
-                clock=Work(),
-                rounds=limits.rounds,
-                neighbourhoods=limits.neighbourhoods_at_hand if self.free else round(times * limits.neighbourhoods),
-                enumerated=limits.work_enumerated if self.free else 1.0,
-            )
-            if not any(answer.left) and answer.gap < limits.as_good_as_proven:
-                break
+        is_alone = not (binding or self.free)
+        works, enough = limits.works_for(*size, times=times, at_hand=bool(self.free), is_alone=is_alone)
+        search = functools.partial(
+            cheapest,
+            rows,
+            self.kinds,
+            limits=self.limits if binding else [],
+            known=known,
+            clock=Work(),
+            rounds=limits.rounds,
+            neighbourhoods=limits.neighbourhoods_at_hand if self.free else round(times * limits.neighbourhoods),
+            enumerated=limits.work_enumerated if self.free else 1.0,
+            near=limits.near if is_alone else math.inf,
+        )
+        answer = search(begun=begun, deadline=works[0], proof=limits.work_of_proof)
+        for work in works[1:]:
+            if any(answer.left) or answer.gap >= enough:
+                better = begun if any(answer.left) else answer.nodes
+                answer = answer.or_better(search(begun=better, deadline=work, proof=limits.more_work_of_proof))
         return answer
 
     def _is_hopeless(self, rows: Sequence[Row], limits: SearchLimits) -> bool:

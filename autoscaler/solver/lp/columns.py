@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import EPSILON, Mask, Whole
+from autoscaler.solver.lp.arrays import EPSILON, Floats, Mask, Whole
 from autoscaler.solver.lp.master import Master, Problem
 
 
@@ -42,6 +42,12 @@ class Columns:
     def kinds(self) -> Whole:
         """The kind of each filling."""
         return self._kinds[: self._many]
+
+    def worth(self, prices: Floats) -> Floats:
+        """By kind: what the best of its fillings is worth at these prices, without pods that there are none of."""
+        found = np.zeros(len(self.usd))
+        np.maximum.at(found, self.kinds, np.minimum(self.fillings, self.problem.counts) @ prices)
+        return found
 
     def knows(self, kind: int, pods: Whole) -> bool:
         """Whether that very filling is known."""
