@@ -132,8 +132,8 @@ class CuttingProblem:
     ) -> Answer:
         """With little work first, and with more where that leaves something to be found."""
         size = sum(row.count for row in rows), len({(row.amounts, row.kinds) for row in rows})
-        is_alone = not (binding or self.free)
-        works, enough = limits.works_for(*size, times=times, at_hand=bool(self.free), is_alone=is_alone)
+        at_hand = bool(self.free)
+        works = limits.works_for(*size, times=times, at_hand=at_hand, binding=binding)
         search = functools.partial(
             cheapest,
             rows,
@@ -142,13 +142,13 @@ class CuttingProblem:
             known=known,
             clock=Work(),
             rounds=limits.rounds,
-            neighbourhoods=limits.neighbourhoods_at_hand if self.free else round(times * limits.neighbourhoods),
-            enumerated=limits.work_enumerated if self.free else 1.0,
-            near=limits.near if is_alone else math.inf,
+            neighbourhoods=limits.neighbourhoods_at_hand if at_hand else round(times * limits.neighbourhoods),
+            enumerated=limits.work_enumerated if at_hand else 1.0,
+            near=math.inf if binding or at_hand or times < 1 else limits.near,
         )
         answer = search(begun=begun, deadline=works[0], proof=limits.work_of_proof)
         for work in works[1:]:
-            if any(answer.left) or answer.gap >= enough:
+            if any(answer.left) or not limits.is_enough(answer.usd, answer.lower_bound, at_hand=at_hand):
                 better = begun if any(answer.left) else answer.nodes
                 answer = answer.or_better(search(begun=better, deadline=work, proof=limits.more_work_of_proof))
         return answer

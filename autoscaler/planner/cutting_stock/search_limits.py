@@ -48,14 +48,19 @@ class SearchLimits:
     """Searched within these before; what is found is enough if it is as good as proven."""
     as_good_as_proven: float = 1e-4
     """Above the bound, as a part of it."""
-    near: float = 0.02
+    near: float = 0.025
     """The same, for purchases within no limits: farther above it more is proven, and then searched, once."""
+    near_usd: float = 5.0
+    """And with places that cost nothing more, where what is proven is often far below: dollars per hour."""
     work_of_proof: float = 50.0
     """The first of that. Most kinds need 5 units, and few kinds matter where pods are of few sizes."""
     more_work_of_proof: float = 250.0
     more_work: float = 250.0
     """The second of that, and more for each row. Of 60 random mixes, 20 cost 1.4 % less by it, and one 20 %."""
     more_work_per_row: float = 2.0
+    more_times_at_hand: float = 3.0
+    """Instead, with places that cost nothing more: as much work as before times this, but no more than the next."""
+    most_at_hand: float = 1000.0
     rounds: int = 400
     """Of pricing at most."""
     asked_whether_all: int = 500
@@ -87,22 +92,30 @@ class SearchLimits:
             work_enumerated=1.0,
         )
 
-    def works_for(
-        self, pods: int, rows: int, *, times: float, at_hand: bool, is_alone: bool
-    ) -> tuple[list[float], float]:
-        """Budgets of one call of the solver after the other; and how near its bound a plan is that is not improved.
+    def works_for(self, pods: int, rows: int, *, times: float, at_hand: bool, binding: bool) -> list[float]:
+        """Budgets of one call of the solver after the other, until what is found :meth:`is_enough`.
 
-        ``times``: as much work as usual. ``at_hand``: with places that cost nothing more. ``is_alone``: without these,
-        and within no limits.
+        ``times``: as much work as usual; where it is less, nothing more. ``at_hand``: with places that cost nothing
+        more. ``binding``: within limits.
         """
         some, most = (
             times * (one.work_at_hand if at_hand else 1.0) * one.work_for(pods, rows)
             for one in (self.first or self, self)
         )
         if self.first is not None:
-            return ([some, most] if most > _MUCH_MORE * some else [most]), self.as_good_as_proven
-        more = max(most, times * (self.more_work + self.more_work_per_row * rows))
-        return ([most, more] if is_alone else [most]), self.near
+            return [some, most] if most > _MUCH_MORE * some else [most]
+        if binding or times < 1:
+            return [most]
+        if at_hand:
+            more = min(self.more_times_at_hand * most, self.most_at_hand)
+            return [most, more] if more > most else [most]
+        return [most, max(most, self.more_work + self.more_work_per_row * rows)]
+
+    def is_enough(self, usd: float, bound: float, *, at_hand: bool) -> bool:
+        """Whether no more is searched where what was found costs so much more than is proven."""
+        if self.first is not None or bound <= 0:
+            return usd < (1 + self.as_good_as_proven) * bound or bound <= 0
+        return usd - bound < max(self.near * bound, self.near_usd if at_hand else 0.0)
 
     def work_for(self, pods: int, rows: int) -> float:
         """The budget of one call of the solver, the first of those."""
