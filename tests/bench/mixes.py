@@ -1,7 +1,8 @@
 """What the live loop pays for random mixes of gangs: one by one, and bought for together, beside the linear bound.
 
 A mix is 20 to 620 pods in gangs of one to forty over eight kinds of node; everything must be bought. Smaller ones stand
-beside machines of ours, which are filled in the same problem as nodes are bought in; in the same run, in order.
+beside machines of ours, which are filled in the same problem as nodes are bought in; in the same run, in order. Drawn
+ones (:mod:`tests.drawn_mixes`) are of a few or of hundreds of sizes, and show what ten times the work would save.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from autoscaler.planner.supply.node_places import new_place
 from autoscaler.solver import solve
 from tests.bench.figure import Figure
 from tests.builders import GPU_TAINT, a_cluster, a_gang, a_pod, a_policy, an_entry, an_on_prem_node
+from tests.drawn_mixes import drawn_mix, with_ten_times_the_work
 
 MIXES: Final = 30
 TYPES: Final = {
@@ -68,6 +70,27 @@ def mixes(many: int = MIXES) -> Iterator[Figure]:
     yield Figure(f"{many} random mixes, together: CPU time of one, at most", max(took), "s", 1.0)
     for apart in (0.0, 0.1):
         yield from _beside_machines(many, apart)
+    yield from _drawn(many)
+
+
+def _drawn(many: int) -> Iterator[Figure]:
+    """The whole plan, beside one with ten times the work."""
+    above, parts, took = [], [], []
+    for seed in range(many):
+        mix = drawn_mix(seed)
+        began = time.process_time()
+        found = plan(mix.cluster, mix.policy, Memory())
+        took.append(time.process_time() - began)
+        above.append((found.usd_per_hour / found.lower_bound_usd_per_hour - 1) * 100)
+        more = plan(mix.cluster, mix.policy, Memory(), limits=with_ten_times_the_work(SearchLimits()))
+        parts.append(found.usd_per_hour / more.usd_per_hour)
+    stem = f"{many} drawn mixes of 50 to 1,000 pods"
+    yield Figure(f"{stem}: above the bound, median", statistics.median(above), "%", 2.0)
+    yield Figure(f"{stem}: above the bound, mean", statistics.mean(above), "%", 3.0)
+    yield Figure(f"{stem}: dollars over those with ten times the work, mean", statistics.mean(parts), "", 1.005)
+    yield Figure(f"{stem}: at worst", max(parts), "", 1.05)
+    yield Figure(f"{stem}: CPU time of one, median", statistics.median(took), "s", 0.5)
+    yield Figure(f"{stem}: CPU time of one, at most", max(took), "s")
 
 
 def _beside_machines(many: int, apart: float) -> Iterator[Figure]:

@@ -320,3 +320,21 @@ def test_a_search_begins_with_what_a_limit_that_kinds_share_is_worth(most: int, 
     assert sum(lot.times for lot in answer.nodes) <= most
     assert answer.gap < 0.01
     assert sum(answer.left) <= left
+
+
+def test_more_is_proven_of_a_plan_that_is_far_above_its_bound() -> None:
+    """Two such pods are too much for a node, which by what they weigh would hold one and a half of them."""
+    shapes, kinds = [Shape((4, 4, 1, 1), 1000)], [Kind("k", (6, 6, 8, 8), 1.0)]
+    plain = searched(shapes, kinds)
+    assert (plain.usd, round(plain.lower_bound)) == (1000.0, 667)
+    assert searched(shapes, kinds, near=0.02, proof=50.0).lower_bound == pytest.approx(1000.0, rel=1e-4)
+    assert searched(shapes, kinds, near=0.6, proof=50.0).lower_bound == plain.lower_bound
+
+
+def test_of_two_answers_the_better_one_has_what_both_prove() -> None:
+    """Where one leaves pods, its bound is of fewer pods, and says nothing of the other."""
+    dear, cheap = Answer((), 12.0, 9.0, (0,)), Answer((), 10.0, 8.0, (0,))
+    assert dear.or_better(cheap) == Answer((), 10.0, 9.0, (0,))
+    assert cheap.or_better(dear) == Answer((), 10.0, 9.0, (0,))
+    assert dear.or_better(Answer((), 5.0, 4.0, (1,))) == dear
+    assert Answer((), 5.0, 4.0, (1,)).or_better(dear) == dear

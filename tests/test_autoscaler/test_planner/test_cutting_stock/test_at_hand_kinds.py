@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint
 from autoscaler.model.feasibility import NODE_NAME
 from autoscaler.model.labels import GPU, HOSTNAME, ZONE
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds, put_jointly
-from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import CORDONED_TIER, ON_PREM_TIER, Place
@@ -173,28 +171,3 @@ def test_places_are_taken_one_by_one_and_a_copy_keeps_its_own() -> None:
         assert (place.name, len(market.opened)) == (name, opened)
         assert found.take(kind, market) is None
     assert [len(several) for several in again.places.values()] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("pods", "rows", "work"),
-    [
-        (0, 0, 15.0),
-        (100, 112, 24.0),
-        (200, 112, 41.125),
-        (500, 112, 92.5),
-        (501, 112, 92.6),
-        (600, 0, 102.5),
-        (100, 113, 42.0),
-    ],
-)
-def test_more_pods_and_more_rows_are_searched_for_longer(pods: int, rows: int, work: float) -> None:
-    """Each of the first pods counts for more than each further one."""
-    assert SearchLimits().work_for(pods, rows) == pytest.approx(work)
-
-
-def test_a_person_who_asks_says_how_long() -> None:
-    """The usual search comes first, in proportion to the time afterwards."""
-    two = SearchLimits.within(timedelta(seconds=2))
-    assert two.first == SearchLimits()
-    assert two.work_for(10, 113) == pytest.approx(500 + 0.2 * 10 + 16)
-    assert (two.work_per_pod, two.work_of_admission, two.work_at_hand) == (0.08, 1.0, 1.0)

@@ -1,0 +1,104 @@
+"""Pods of a few or of hundreds of sizes, over a drawn part of EC2's families: mixes that no budget was found on."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.config.policy import Policy
+from autoscaler.model import labels as words
+from autoscaler.model.cluster import Cluster, Group, Pod
+from autoscaler.model.resources import CPU, MEMORY, PODS, Resources
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
+from tests.builders import GPU_TAINT, a_cluster, a_gang, a_pod, a_policy, an_entry
+
+_FAMILIES: Final = {"c5": (2, 0.0425), "m5": (4, 0.048), "r5": (8, 0.063), "c6i": (2, 0.04), "r6i": (8, 0.061)}
+"""GiB and $/h of a vCPU."""
+_SIZES: Final = {"large": 2, "xlarge": 4, "2xlarge": 8, "4xlarge": 16, "8xlarge": 32, "12xlarge": 48, "24xlarge": 96}
+_WITH_GPUS: Final = {
+    # name: ($/h, vCPUs, GiB, GPUs)
+    "g4dn.xlarge": (0.526, 4, 16, 1),
+    "g4dn.8xlarge": (2.176, 32, 128, 1),
+    "g4dn.12xlarge": (3.912, 48, 192, 4),
+    "g5.xlarge": (1.006, 4, 16, 1),
+    "g5.12xlarge": (5.672, 48, 192, 4),
+    "g5.48xlarge": (16.288, 192, 768, 8),
+    "p3.2xlarge": (3.06, 8, 61, 1),
+    "p4d.24xlarge": (21.957642, 96, 1152, 8),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """One look at it, nothing running yet."""
+
+    words: str
+    cluster: Cluster
+    policy: Policy
+
+
+def drawn_mix(seed: int) -> Mix:
+    """50 to 1,000 pods, none, some or all of them with GPUs, by themselves or in gangs; the same for a seed."""
+    dice = random.Random(seed)  # noqa: S311 - the same mixes every time
+    sizes, many = dice.choice((3, 10, 40, 150)), dice.choice((50, 150, 300, 1000))
+    with_gpus, in_gangs = dice.choice((0.0, 0.3, 1.0)), dice.choice((0.0, 0.0, 0.5))
+    requests = [_requests(dice, with_gpus) for _ in range(sizes)]
+    pods = list[Pod]()
+    while len(pods) < many:
+        asked = dice.choice(requests)
+        if dice.random() < in_gangs:
+            pods += a_gang(f"g{len(pods)}", dice.choice((2, 4, 8, 16)), **asked)
+        else:
+            pods.append(a_pod(f"p{len(pods)}", **asked))
+    rooms = _rooms(dice, with_gpus)
+    groups = [_group(kind, *room, many=len(pods)) for kind, room in rooms.items()]
+    entries = [an_entry(one.entry, instance_type=one.name, zones=(one.zone,), max=len(pods)) for one in groups]
+    said = f"{len(pods)} pods of up to {sizes} sizes, {with_gpus:.0%} with GPUs, over {len(groups)} types"
+    return Mix(said, a_cluster(pods=pods, groups=groups), a_policy(*entries))
+
+
+def _requests(dice: random.Random, with_gpus: float) -> dict[str, object]:
+    cpu = dice.choice((dice.randrange(100, 2000), dice.randrange(1000, 9000, 500), dice.randrange(4000, 48_000, 1000)))
+    memory = int(cpu * dice.choice((1, 2, 4, 8)) * dice.uniform(0.5, 1.2))
+    gpus = dice.choice((1, 1, 2, 4, 8)) if dice.random() < with_gpus else 0
+    return {"cpu": f"{cpu}m", "memory": f"{memory}Mi", "gpus": gpus}
+
+
+def _rooms(dice: random.Random, with_gpus: float) -> dict[str, tuple[float, int, int, int]]:
+    ordinary = {
+        f"{family}.{size}": (usd * vcpus, vcpus, gib * vcpus, 0)
+        for family, (gib, usd) in _FAMILIES.items()
+        for size, vcpus in _SIZES.items()
+    }
+    large = {"r5.24xlarge": ordinary["r5.24xlarge"]} | (_WITH_GPUS if with_gpus else {})  # hold whatever is drawn
+    some = dict(dice.sample(sorted(ordinary.items()), dice.choice((3, 10, 30)))) | large
+    return {kind: (usd * dice.uniform(0.8, 1.2), *room) for kind, (usd, *room) in some.items()}
+
+
+def _group(kind: str, usd: float, vcpus: int, gib: int, gpus: int, *, many: int) -> Group:
+    room = Resources({CPU: vcpus * 970, MEMORY: int(gib * 0.93) * 2**30, PODS: 110, words.GPU: gpus})
+    return Group(
+        name=kind,
+        entry=kind.replace(".", "-"),
+        instance_type=kind,
+        zone="us-east-1a",
+        allocatable=room,
+        usd_per_hour=round(usd, 4),
+        taints=(GPU_TAINT,) if gpus else (),
+        maximum=many,
+    )
+
+
+def with_ten_times_the_work(limits: SearchLimits) -> SearchLimits:
+    """What a look could find that took ten times as long."""
+    return replace(
+        limits,
+        work=10 * limits.work,
+        work_of_few=10 * limits.work_of_few,
+        work_of_first=10 * limits.work_of_first,
+        work_per_pod=10 * limits.work_per_pod,
+        more_work=10 * limits.more_work,
+        more_work_per_row=10 * limits.more_work_per_row,
+        near=1e-3,
+    )

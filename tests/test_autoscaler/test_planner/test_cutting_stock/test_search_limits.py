@@ -1,0 +1,99 @@
+"""How much is searched in one look: enough for mixes of pods and nodes on which no budget was found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from autoscaler.model.actions import Memory, Plan
+from autoscaler.planner.cutting_stock.search_limits import SearchLimits
+from autoscaler.planner.plan import plan
+from tests.drawn_mixes import drawn_mix, with_ten_times_the_work
+
+LIMITS = SearchLimits()
+
+
+def _plan(seed: int, limits: SearchLimits = LIMITS) -> Plan:
+    mix = drawn_mix(seed)
+    found = plan(mix.cluster, mix.policy, Memory(), limits=limits)
+    assert len(found.memory.assignments) == len(mix.cluster.pods)
+    return found
+
+
+@pytest.mark.parametrize("seed", [12, 22, 23, 25])
+def test_ten_times_the_work_saves_hardly_anything(seed: int) -> None:
+    """Of mixes on which no budget was found."""
+    assert _plan(seed).usd_per_hour <= 1.005 * _plan(seed, with_ten_times_the_work(LIMITS)).usd_per_hour
+
+
+@pytest.mark.parametrize("seed", [12, 22, 23, 25])
+def test_where_a_plan_is_far_above_its_bound_a_second_search_pays(seed: int) -> None:
+    """The first is not enough for pods of many sizes."""
+    assert _plan(seed).usd_per_hour < 0.985 * _plan(seed, replace(LIMITS, near=1e9)).usd_per_hour
+
+
+@pytest.mark.parametrize("seed", [2, 6, 14])
+def test_many_pods_of_few_sizes_are_proven_to_cost_what_they_cost(seed: int) -> None:
+    """By the best filling of each kind; by what whole nodes weigh alone, much less is proven."""
+    found = _plan(seed)
+    assert found.usd_per_hour <= 1.002 * found.lower_bound_usd_per_hour
+    once = _plan(seed, replace(LIMITS, near=1e9))
+    assert once.usd_per_hour > 1.1 * once.lower_bound_usd_per_hour
+
+
+def test_the_second_budget_is_no_smaller_than_the_first() -> None:
+    """Else it would find nothing new."""
+    for pods, rows in ((1, 1), (50, 40), (500, 43), (1000, 150), (8152, 112)):
+        first, second = LIMITS.works_for(pods, rows, times=1.0, at_hand=False, binding=False)
+        assert second >= first
+
+
+@pytest.mark.parametrize(("times", "binding"), [(0.25, False), (1.0, True)])
+def test_there_is_none_within_limits_or_for_a_plan_that_is_only_compared(*, times: float, binding: bool) -> None:
+    """These have budgets of their own."""
+    assert len(LIMITS.works_for(50, 40, times=times, at_hand=False, binding=binding)) == 1
+
+
+def test_beside_free_places_only_much_money_is_worth_another_search() -> None:
+    """Without them, a part of the cost."""
+    assert LIMITS.is_enough(14.9, 10.0, at_hand=True)
+    assert not LIMITS.is_enough(15.1, 10.0, at_hand=True)
+    assert not LIMITS.is_enough(10.3, 10.0, at_hand=False)
+    assert LIMITS.is_enough(1020.0, 1000.0, at_hand=True)
+
+
+def test_a_person_who_asks_gets_the_loops_search_first_and_then_their_own() -> None:
+    """Until what is found is as good as proven."""
+    asked = SearchLimits.within(timedelta(seconds=5))
+    works = asked.works_for(500, 43, times=1.0, at_hand=False, binding=False)
+    assert works[0] == LIMITS.work_for(500, 43)
+    assert works[1] > 10 * works[0]
+    assert asked.is_enough(10.0, 10.0, at_hand=False)
+    assert not asked.is_enough(10.01, 10.0, at_hand=False)
+
+
+@pytest.mark.parametrize(
+    ("pods", "rows", "work"),
+    [
+        (0, 0, 15.0),
+        (100, 112, 24.0),
+        (200, 112, 41.125),
+        (500, 112, 92.5),
+        (501, 112, 92.6),
+        (600, 0, 102.5),
+        (100, 113, 42.0),
+    ],
+)
+def test_more_pods_and_more_rows_are_searched_for_longer(pods: int, rows: int, work: float) -> None:
+    """Each of the first pods counts for more than each further one."""
+    assert SearchLimits().work_for(pods, rows) == pytest.approx(work)
+
+
+def test_a_person_who_asks_says_how_long() -> None:
+    """The usual search comes first, in proportion to the time afterwards."""
+    two = SearchLimits.within(timedelta(seconds=2))
+    assert two.first == SearchLimits()
+    assert two.work_for(10, 113) == pytest.approx(500 + 0.2 * 10 + 16)
+    assert (two.work_per_pod, two.work_of_admission, two.work_at_hand) == (0.08, 1.0, 1.0)
