@@ -33,7 +33,7 @@ DIVERSE_PEERS = ((10_000, 23.6), (20_000, 109.7))
 """(pods, seconds that Karpenter's solver takes for such a mix over 400 types)"""
 DIVERSE_PERCENT = 5.0
 TYPES = 400
-BOUNDS = ((1.0, 3.0), (5.0, 1.0))
+BOUNDS = ((1.0, 1.5), (5.0, 0.6))
 """(deadline in seconds, at most so many per cent above the bound)"""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 from autoscaler.planner.cutting_stock.clustered_packing import SizeClusters
 from autoscaler.planner.cutting_stock.cutting_problem import Want, cutting_problem
@@ -13,6 +14,9 @@ from autoscaler.planner.placement.offerings import CENT, Market
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.solver.problem import Kind
 from autoscaler.solver.solve import lower_bound
+
+_FAR: Final = 5.0
+"""Dollars per hour by which a purchase that is proven together may be dearer before it is asked about in pieces, too."""
 
 
 def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market, proof: Proof) -> float:
@@ -29,7 +33,7 @@ def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market
     proven = 0.0
     if proof.usd and all(place.price or key in proof.at_hand for key, place in homes.items()):
         proven = min(proof.usd, packing.usd_per_hour)
-        if proof.bought >= packing.usd_per_hour - CENT:
+        if proof.bought >= packing.usd_per_hour - CENT and packing.usd_per_hour - proven < _FAR:
             return proven
     counts = Counter(Want(shapes[key], "") for key in homes if key in shapes)
     problem = cutting_problem(counts, market, limited=False)

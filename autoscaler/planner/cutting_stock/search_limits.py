@@ -65,6 +65,8 @@ class SearchLimits:
     """Of pricing at most."""
     asked_whether_all: int = 500
     """Pods from which on it is asked first whether limits leave room for all: that takes a tenth of a search."""
+    work_within_limits: float = 1.0
+    """As much work as usual, times this, for a purchase within limits: on openb bounds are close after 1.5 s."""
     turns_within_limits: int = 3
     """Of admitting gangs and buying for them, where limits leave room for some only."""
     work_of_later_turns: float = 0.5
@@ -85,11 +87,12 @@ class SearchLimits:
             work=250 * seconds,
             work_of_few=0.1 * seconds,
             work_of_first=0.1 * seconds,
-            work_per_pod=0.04 * seconds,
+            work_per_pod=min(0.08 * seconds, 0.05 + 0.03 * seconds),
             work_per_row=8 * seconds,
             work_of_admission=1.0,
             work_at_hand=1.0,
             work_enumerated=1.0,
+            work_within_limits=1 + 0.5 / max(1.0, seconds),
         )
 
     def works_for(self, pods: int, rows: int, *, times: float, at_hand: bool, binding: bool) -> list[float]:
@@ -99,7 +102,10 @@ class SearchLimits:
         more. ``binding``: within limits.
         """
         some, most = (
-            times * (one.work_at_hand if at_hand else 1.0) * one.work_for(pods, rows)
+            times
+            * (one.work_at_hand if at_hand else 1.0)
+            * (one.work_within_limits if binding else 1.0)
+            * one.work_for(pods, rows)
             for one in (self.first or self, self)
         )
         if self.first is not None:

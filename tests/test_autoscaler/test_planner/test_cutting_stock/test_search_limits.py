@@ -96,4 +96,4 @@ def test_a_person_who_asks_says_how_long() -> None:
     two = SearchLimits.within(timedelta(seconds=2))
     assert two.first == SearchLimits()
     assert two.work_for(10, 113) == pytest.approx(500 + 0.2 * 10 + 16)
-    assert (two.work_per_pod, two.work_of_admission, two.work_at_hand) == (0.08, 1.0, 1.0)
+    assert (two.work_per_pod, two.work_of_admission, two.work_at_hand) == (0.11, 1.0, 1.0)
