@@ -16,7 +16,7 @@ from autoscaler.solver.problem import Kind
 from autoscaler.solver.solve import lower_bound
 
 _FAR: Final = 5.0
-"""Dollars per hour by which a purchase that is proven together may be dearer before it is asked about in pieces, too."""
+"""Dollars per hour by which a purchase may be dearer than is proven of it before it is asked about in pieces, too."""
 
 
 def purchase_bound(packing: Packing, shapes: Mapping[str, Shape], market: Market, proof: Proof) -> float:
