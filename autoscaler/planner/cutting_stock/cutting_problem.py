@@ -148,7 +148,7 @@ class CuttingProblem:
         )
         answer = search(begun=begun, deadline=works[0], proof=limits.work_of_proof)
         for work in works[1:]:
-            if any(answer.left) or not limits.is_enough(answer.usd, answer.lower_bound, at_hand=at_hand):
+            if not limits.is_enough(answer, at_hand=at_hand):
                 better = begun if any(answer.left) else answer.nodes
                 answer = answer.or_better(search(begun=better, deadline=work, proof=limits.more_work_of_proof))
         return answer

@@ -10,6 +10,7 @@ import pytest
 from autoscaler.model.actions import Memory, Plan
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.plan import plan
+from autoscaler.solver.solution import Answer
 from tests.drawn_mixes import drawn_mix, with_ten_times_the_work
 
 LIMITS = SearchLimits()
@@ -58,10 +59,17 @@ def test_there_is_none_within_limits_or_for_a_plan_that_is_only_compared(*, time
 
 def test_beside_free_places_only_much_money_is_worth_another_search() -> None:
     """Without them, a part of the cost."""
-    assert LIMITS.is_enough(14.9, 10.0, at_hand=True)
-    assert not LIMITS.is_enough(15.1, 10.0, at_hand=True)
-    assert not LIMITS.is_enough(10.3, 10.0, at_hand=False)
-    assert LIMITS.is_enough(1020.0, 1000.0, at_hand=True)
+    assert LIMITS.is_enough(Answer((), 14.9, 10.0, ()), at_hand=True)
+    assert not LIMITS.is_enough(Answer((), 15.1, 10.0, ()), at_hand=True)
+    assert not LIMITS.is_enough(Answer((), 10.3, 10.0, ()), at_hand=False)
+    assert LIMITS.is_enough(Answer((), 1020.0, 1000.0, ()), at_hand=True)
+
+
+def test_pods_that_are_left_are_searched_for_again_only_for_a_person() -> None:
+    """In the loop they exceed what may be bought, and the limits decide which are served."""
+    left = Answer((), 10.0, 5.0, (1,))
+    assert LIMITS.is_enough(left, at_hand=False)
+    assert not SearchLimits.within(timedelta(seconds=5)).is_enough(left, at_hand=False)
 
 
 def test_a_person_who_asks_gets_the_loops_search_first_and_then_their_own() -> None:
@@ -70,8 +78,8 @@ def test_a_person_who_asks_gets_the_loops_search_first_and_then_their_own() -> N
     works = asked.works_for(500, 43, times=1.0, at_hand=False, binding=False)
     assert works[0] == LIMITS.work_for(500, 43)
     assert works[1] > 10 * works[0]
-    assert asked.is_enough(10.0, 10.0, at_hand=False)
-    assert not asked.is_enough(10.01, 10.0, at_hand=False)
+    assert asked.is_enough(Answer((), 10.0, 10.0, (0,)), at_hand=False)
+    assert not asked.is_enough(Answer((), 10.01, 10.0, (0,)), at_hand=False)
 
 
 @pytest.mark.parametrize(
