@@ -24,7 +24,7 @@ All of them: ``make bench``.
            ``python -m tests.bench edl --case 1|2 --policy off|edl|spillway [--passes 10] [--live] [--json]``
 ``asha``   a search that stops the worst early, ours and Ray Tune's: time to target and CPU seconds, 40 settings
 ``mixes``  what the live loop pays for random mixes of gangs, one by one and bought for together; and beside machines
-           of ours, filled in order or in the same problem
+           of ours, filled in order or in the same problem; and what ten times the work would save of drawn ones
 ``rivals``  Karpenter with its KWOK provider and Spillway through the same scripted day: dollars, waiting, gangs in part
 ``explain``  how long the acting replica takes to say why, with 1,000 nodes and 10,000 running pods; how often what it
            says would help does help: ``python -m tests.bench explain --cases 5000 --seed 1 [--json]``
