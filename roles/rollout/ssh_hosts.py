@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+import msgspec
 from pyinfra.api.exceptions import PyinfraError
 
 from roles.checks.findings import APT_LOCK
@@ -26,6 +28,8 @@ _RESTORE_SECONDS: Final = 900
 """Packages are fetched and installed again."""
 TAKEN_SECONDS: Final = 7200
 """How long a controller that died keeps others off a machine; it itself goes on at once."""
+_LOCK: Final = re.compile(r"Unable to acquire the dpkg|Could not get lock|Unable to lock")
+"""How apt says that it has waited in vain."""
 _SMOKE_NAMESPACE: Final = "default"
 _RESTORE: Final = """\
 {{ back=$(
@@ -85,19 +89,24 @@ class SshHosts:
 
     def apply(self, name: str, allowed: Disruption) -> Done:
         """Look once more, then do it."""
+        holders = ""
         with self._one(name) as fleet:
             plan = fleet.plan()[name]
             if any("apt-get" in command for change in plan.changes for command in change.commands):
-                self._tell_lock(name)
+                holders = self._tell_lock(name)
             (done,) = fleet.apply([name], allowed=allowed)
-            return done
+        if holders and _LOCK.search(done.failed):
+            return msgspec.structs.replace(done, failed=f"{done.failed}; before, apt's lock was held by {holders}")
+        return done
 
-    def _tell_lock(self, name: str) -> None:
-        """Apt waits for minutes without a word."""
+    def _tell_lock(self, name: str) -> str:
+        """The processes that hold apt's lock: it waits for minutes, and does not always name them."""
         done, said = self._shell(name, APT_LOCK)
-        if done and said.strip():
-            holders = " and ".join(line.removeprefix("held by ") for line in said.strip().splitlines())
-            self._tell(f"{name}: waits for apt's lock, {holders}")
+        if not (done and said.strip()):
+            return ""
+        holders = " and ".join(line.removeprefix("held by ") for line in said.strip().splitlines())
+        self._tell(f"{name}: waits for apt's lock, {holders}")
+        return holders
 
     def why_unhealthy(self, name: str) -> str:
         """The gate's script, and a pod where one is asked for."""

@@ -206,6 +206,26 @@ def test_apt_that_waits_for_its_lock_is_told_of(
     assert [script for _, script, _ in answers.asked] == ([APT_LOCK] if APT in changes else [])
 
 
+@pytest.mark.parametrize(
+    ("said", "failed", "told"),
+    [
+        ("held by process 8 (apt)\n", "E: Unable to acquire the dpkg frontend lock", "by process 8 (apt)"),
+        ("held by process 8 (apt)\n", "E: Could not get lock /var/lib/dpkg/lock", "by process 8 (apt)"),
+        ("held by process 8 (apt)\n", "E: Broken packages", ""),
+        ("", "E: Unable to acquire the dpkg frontend lock", ""),
+    ],
+)
+def test_a_change_that_waited_for_apts_lock_in_vain_names_its_holder(
+    hosts: Told, monkeypatch: pytest.MonkeyPatch, said: str, failed: str, told: str
+) -> None:
+    """Whatever apt itself says; another failure has nothing to do with it."""
+    found, answers, _ = hosts((True, said))
+    answers.changes = (APT,)
+    monkeypatch.setattr(Answers, "apply", lambda _self, names, **_: [Done(host=name, failed=failed) for name in names])
+    reason = found.apply("a", Disruption.NONE).failed
+    assert reason == failed + (f"; before, apt's lock was held {told}" if told else "")
+
+
 def test_what_is_left_of_a_restoration_is_told_by_name(hosts: Told) -> None:
     """In its own words; nothing where all is back. It may take a quarter of an hour, for packages are fetched."""
     found, answers, _ = hosts((True, f"/etc/x\n {NOT_BACK} runc \nother\n/etc/y {STAYS} immutable\n{NOT_BACK} libc"))
