@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
+from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import Cluster, Group, Pod
@@ -52,10 +53,9 @@ def drawn_mix(seed: int) -> Mix:
         else:
             pods.append(a_pod(f"p{len(pods)}", **asked))
     rooms = _rooms(dice, with_gpus)
-    groups = [_group(kind, *room, many=len(pods)) for kind, room in rooms.items()]
-    entries = [an_entry(one.entry, instance_type=one.name, zones=(one.zone,), max=len(pods)) for one in groups]
+    groups = [group_of(kind, usd, _room(*room), most=len(pods)) for kind, (usd, *room) in rooms.items()]
     said = f"{len(pods)} pods of up to {sizes} sizes, {with_gpus:.0%} with GPUs, over {len(groups)} types"
-    return Mix(said, a_cluster(pods=pods, groups=groups), a_policy(*entries))
+    return Mix(said, a_cluster(pods=pods, groups=groups), a_policy(*map(entry_of, groups)))
 
 
 def _requests(dice: random.Random, with_gpus: float) -> dict[str, object]:
@@ -73,21 +73,30 @@ def _rooms(dice: random.Random, with_gpus: float) -> dict[str, tuple[float, int,
     }
     large = {"r5.24xlarge": ordinary["r5.24xlarge"]} | (_WITH_GPUS if with_gpus else {})  # hold whatever is drawn
     some = dict(dice.sample(sorted(ordinary.items()), dice.choice((3, 10, 30)))) | large
-    return {kind: (usd * dice.uniform(0.8, 1.2), *room) for kind, (usd, *room) in some.items()}
+    return {kind: (round(usd * dice.uniform(0.8, 1.2), 4), *room) for kind, (usd, *room) in some.items()}
 
 
-def _group(kind: str, usd: float, vcpus: int, gib: int, gpus: int, *, many: int) -> Group:
-    room = Resources({CPU: vcpus * 970, MEMORY: int(gib * 0.93) * 2**30, PODS: 110, words.GPU: gpus})
+def _room(vcpus: int, gib: int, gpus: int) -> Resources:
+    return Resources({CPU: vcpus * 970, MEMORY: int(gib * 0.93) * 2**30, PODS: 110, words.GPU: gpus})
+
+
+def group_of(kind: str, usd: float, room: Resources, *, most: int) -> Group:
+    """An empty group of one type, in one zone."""
     return Group(
         name=kind,
         entry=kind.replace(".", "-"),
         instance_type=kind,
         zone="us-east-1a",
         allocatable=room,
-        usd_per_hour=round(usd, 4),
-        taints=(GPU_TAINT,) if gpus else (),
-        maximum=many,
+        usd_per_hour=usd,
+        taints=(GPU_TAINT,) if room[words.GPU] else (),
+        maximum=most,
     )
+
+
+def entry_of(group: Group) -> GroupEntry:
+    """What the policy says of it."""
+    return an_entry(group.entry, instance_type=group.name, zones=(group.zone,), max=group.maximum)
 
 
 def with_ten_times_the_work(limits: SearchLimits) -> SearchLimits:

@@ -106,7 +106,7 @@ class Generation:
         if not rounds:
             self._look_once()
             return
-        if self.search.enumerated.is_enumerated.any():
+        if self.search.enumerated:
             relaxed = self.prices  # without the kinds enumerated: a pod that has room there is worth less
             self.settle()
             self.prices = np.minimum(relaxed, self.prices)
@@ -219,7 +219,7 @@ class Generation:
             self._proofs.by_tables(self.search.grid, self._steady, charges)
         elif self.master.is_short:
             self._proofs.by_weights(self.prices, charges)
-            if self.search.enumerated.is_enumerated.any():
+            if self.search.enumerated:
                 self._proofs.by_weights(self._steady, charges)
 
     @property
@@ -232,8 +232,7 @@ class Generation:
 
         Of the master's prices and of those that prove the most, the one or the other proves more.
         """
-        are_settled = not self.search.enumerated.is_enumerated.any()
-        for prices in (self.prices, self._steady) if are_settled else (self._steady,):
+        for prices in (self._steady,) if self.search.enumerated else (self.prices, self._steady):
             self._proofs.by_best_fillings(prices, self.columns.worth(prices), self.master.charges, watch)
 
     def bound(self, counts: Whole) -> float:

@@ -75,11 +75,8 @@ class Proofs:
         ceilings = np.minimum(
             self._weights.ceilings(prices), np.where(problem.holds, prices[:, None], 0.0).T @ problem.counts
         )
-        usd, endless, known = (
-            self._usd + charges @ problem.uses,
-            np.isinf(problem.available),
-            self.bound(problem.counts),
-        )
+        usd, endless = self._usd + charges @ problem.uses, np.isinf(problem.available)
+        known = self.bound(problem.counts)
         best = max(1.0, float((values / usd)[endless].max(initial=0.0)))
         order = np.argsort(-ceilings / usd, kind="stable")
         for kind in order[~self._weights.enumerated.is_enumerated[order]].tolist():

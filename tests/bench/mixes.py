@@ -32,8 +32,8 @@ from autoscaler.planner.supply.candidate_nodes import Place
 from autoscaler.planner.supply.node_places import new_place
 from autoscaler.solver import solve
 from tests.bench.figure import Figure
-from tests.builders import GPU_TAINT, a_cluster, a_gang, a_pod, a_policy, an_entry, an_on_prem_node
-from tests.drawn_mixes import drawn_mix, with_ten_times_the_work
+from tests.builders import a_cluster, a_gang, a_pod, a_policy, an_on_prem_node
+from tests.drawn_mixes import drawn_mix, entry_of, group_of, with_ten_times_the_work
 
 MIXES: Final = 30
 TYPES: Final = {
@@ -128,8 +128,8 @@ def _with_machines(seed: int, apart: float) -> tuple[Cluster, Policy]:
         an_on_prem_node(f"dgx-{number}", gpus=dice.choice((2, 4, 8)), cpu=dice.choice((32, 64, 96)), taints=())
         for number in range(max(1, len(pods) // 12 + dice.randint(0, 2)))
     ]
-    entries = [an_entry(_entry(kind), instance_type=kind, zones=("us-east-1a",), max=1000) for kind in TYPES]
-    return a_cluster(pods=pods, nodes=machines, groups=map(_group, TYPES)), a_policy(*entries)
+    groups = tuple(map(_group, TYPES))
+    return a_cluster(pods=pods, nodes=machines, groups=groups), a_policy(*map(entry_of, groups))
 
 
 def _together(demands: list[Demand], market: Market) -> Mapping[str, Placed | None]:
@@ -161,21 +161,7 @@ def _mix(seed: int) -> tuple[list[Demand], Market]:
 def _group(kind: str) -> Group:
     usd, cpu, gib, gpus = TYPES[kind]
     room = Resources({CPU: cpu * 1000, MEMORY: gib * 2**30, PODS: 110, words.GPU: gpus})
-    return Group(
-        name=kind,
-        entry=_entry(kind),
-        instance_type=kind,
-        zone="us-east-1a",
-        allocatable=room,
-        usd_per_hour=usd,
-        taints=(GPU_TAINT,) if gpus else (),
-        maximum=1000,
-    )
-
-
-def _entry(kind: str) -> str:
-    """Of the policy."""
-    return kind.replace(".", "-")
+    return group_of(kind, usd, room, most=1000)
 
 
 def _fresh(group: Group, name: str) -> Place:

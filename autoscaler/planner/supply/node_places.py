@@ -87,7 +87,9 @@ def _overhead(cluster: Cluster, group: Group) -> Resources:
 
 def _daemon_sets_on(group: Group, cluster: Cluster) -> Iterator[DaemonSet]:
     """Those that have a pod on a new node of the group."""
-    labels = labels_of(group, "new") if cluster.daemon_sets else {}
+    if not cluster.daemon_sets:
+        return
+    labels = labels_of(group, "new")
     for daemon in cluster.daemon_sets:
         why = why_not_on(affinity=daemon.affinity, tolerations=daemon.tolerations, labels=labels, taints=group.taints)
         if why is None:

@@ -62,6 +62,10 @@ class MaximalFillings:
         rows, kinds = problem.holds.shape
         return cls(np.zeros(0, dtype=np.int64), np.zeros((0, rows), dtype=np.int64), np.zeros(kinds, dtype=bool))
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return len(self.kinds) > 0
+
     @property
     def _starts(self) -> Whole:
         """Number of the first filling of each kind."""
