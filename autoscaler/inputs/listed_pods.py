@@ -18,7 +18,15 @@ from autoscaler.inputs.placeholders import Application, application_with, in_the
 from autoscaler.inputs.pod_autoscalers import PodAutoscalers
 from autoscaler.inputs.train_jobs import TrainJobs
 from autoscaler.inputs.volumes import Volumes
-from autoscaler.inputs.workload_objects import PodMade, makes_no_pods, model_of, pods_made_by, runs_something, unwrapped
+from autoscaler.inputs.workload_objects import (
+    PodMade,
+    makes_no_pods,
+    model_of,
+    own_claims_of,
+    pods_made_by,
+    runs_something,
+    unwrapped,
+)
 from autoscaler.kube.schema.convert import daemon_set_from, pod_from
 from autoscaler.kube.schema.core import DaemonSetJson, JobJson, Json, Meta, PodJson, PodSpec
 from autoscaler.kube.schema.gang_detection import may_be_alone, must_be_told
@@ -151,7 +159,12 @@ def _with_name(one: Written, reading: _Reading) -> Written:
 
 
 def _read_pod(one: Written, reading: _Reading) -> None:
-    raw, pod = one.made(PodJson, lambda raw: (raw, pod_from(raw)))
+    def with_claims(raw: PodJson) -> tuple[PodJson, Pod]:
+        for claim in own_claims_of(raw):
+            reading.volumes.add_made(claim)
+        return raw, pod_from(raw)
+
+    raw, pod = one.made(PodJson, with_claims)
     if not pod.name and raw.metadata.generate_name:
         pod = replace(pod, name=raw.metadata.generate_name)
         reading.made.append(pod)
@@ -189,15 +202,17 @@ def _expand(one: Written, model: Any, reading: _Reading) -> None:
     def pods(workload: Any) -> list[PodMade] | None:
         if reading.listed and workload.metadata.uid:
             return None
-        return list(pods_made_by(one, reading.pod_autoscalers.scaled(one, workload)))
+        found = list(pods_made_by(one, reading.pod_autoscalers.scaled(one, workload)))
+        for pod in found:
+            for claim in pod.claims:
+                reading.volumes.add_made(claim)
+        return found
 
     made = one.made(model, pods)
     for pod in made or ():
         reading.made.append(pod.noun)
         application_with(reading.applications, pod)
         _note_class(pod.noun, pod.spec, reading)
-        for claim in pod.claims:
-            reading.volumes.add(claim)
     if made == []:
         reading.notes.append(f"{one.named()} asks for no pods as it is")
 

@@ -40,7 +40,7 @@ _Key = tuple[str, str]
 class Volumes:
     """What a file says of them."""
 
-    _claims: dict[_Key, ClaimJson] = field(default_factory=dict)
+    _claims: dict[_Key, tuple[ClaimJson, VolumeClaim]] = field(default_factory=dict)
     _volumes: dict[str, Volume] = field(default_factory=dict)
     _promised: dict[_Key, str] = field(default_factory=dict)
     """Namespace and name of a claim -> the volume that is kept for it."""
@@ -52,9 +52,9 @@ class Volumes:
         """Take the object in; whether it is of one of these kinds."""
         match one.api_group, one.kind:
             case "", "PersistentVolumeClaim":
-                self.add(one.read(ClaimJson))
+                one.made(ClaimJson, self.add)
             case "", "PersistentVolume":
-                self._add_volume(one.read(VolumeJson))
+                one.made(VolumeJson, self._add_volume)
             case "storage.k8s.io", "StorageClass":
                 raw = one.read(ClassJson)
                 self._classes[raw.metadata.name] = class_from(raw)
@@ -67,8 +67,13 @@ class Volumes:
         return True
 
     def add(self, claim: ClaimJson) -> None:
-        """A claim, also one that a controller makes for a pod."""
-        self._claims[claim.metadata.namespace, claim.metadata.name] = claim
+        """A claim of the file. Raises ``ValueError`` for an amount that is none."""
+        self._claims[claim.metadata.namespace, claim.metadata.name] = _with_noun(claim)
+
+    def add_made(self, claim: ClaimJson) -> None:
+        """The same for one that a controller makes for a pod, unless the file has it."""
+        if (claim.metadata.namespace, claim.metadata.name) not in self._claims:
+            self.add(claim)
 
     def _add_volume(self, raw: VolumeJson) -> None:
         """A volume without a status, as in a manifest, is available."""
@@ -99,8 +104,8 @@ class Volumes:
 
     def _claim(self, key: _Key) -> VolumeClaim:
         """The noun: bound where the file holds its volume, and of the default class where it names none."""
-        raw = self._claims.get(key) or ClaimJson(metadata=Meta(namespace=key[0], name=key[1]))
-        noun, named = claim_from(raw), raw.spec.storage_class_name
+        raw, noun = self._claims.get(key) or _with_noun(ClaimJson(metadata=Meta(namespace=key[0], name=key[1])))
+        named = raw.spec.storage_class_name
         volume = noun.volume or raw.spec.volume_name or self._promised.get(key, "")
         return replace(
             noun,
@@ -115,6 +120,10 @@ class Volumes:
             return VolumeClass(name, waits=True)
         driver = _EBS if all(claim.modes <= _BY_ONE for claim in claims) else _SHARED
         return VolumeClass(name, provisioner=driver, waits=True)
+
+
+def _with_noun(claim: ClaimJson) -> tuple[ClaimJson, VolumeClaim]:
+    return claim, claim_from(claim)
 
 
 def _by_class(claims: Iterable[VolumeClaim]) -> dict[str, list[VolumeClaim]]:

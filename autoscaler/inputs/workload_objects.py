@@ -81,6 +81,12 @@ class PodMade:
     claims: tuple[ClaimJson, ...] = ()
 
 
+def own_claims_of(pod: PodJson) -> Iterator[ClaimJson]:
+    """Those that are made for a pod's ephemeral volumes; none where the pod has no name yet."""
+    for volume, one in own_claims(pod.spec) if pod.metadata.name else ():
+        yield _claim(f"{pod.metadata.name}-{volume}", pod.metadata, one)
+
+
 def pods_made_by(one: Written, workload: Any) -> Iterator[PodMade]:
     """All its pods, none of them bound; ``workload`` is read as ``model_of`` says."""
     for replicas in workload.pods():

@@ -11,6 +11,7 @@ from autoscaler.inputs.asked import Asked
 from autoscaler.inputs.kube_lists import objects_in
 from autoscaler.inputs.listed_pods import asked_in
 from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
+from autoscaler.model.errors import BadInput
 from autoscaler.model.instance_types import Price
 from autoscaler.model.labels import ZONE
 from autoscaler.model.resources import Resources
@@ -71,8 +72,7 @@ def planned(*objects: dict[str, Any], zones: tuple[str, ...] = ()) -> OfflinePla
 
 def test_pods_of_a_stateful_set_have_claims_of_their_own() -> None:
     """Named as its controller and that of ephemeral volumes name them; the class of neither is in the file."""
-    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "fast"}}}}
-    template = {"spec": {"containers": [{"name": "c"}], "volumes": [scratch]}}
+    template = {"spec": {"containers": [{"name": "c"}], "volumes": [scratch_volume(storageClassName="fast")]}}
     spec = {"replicas": 2, "template": template, "volumeClaimTemplates": [claim("data")]}
     found = asked(manifest("StatefulSet", "db", spec, "apps/v1"))
     assert [one.claims for one in found.pods] == [
@@ -90,6 +90,45 @@ def test_pods_of_a_stateful_set_have_claims_of_their_own() -> None:
         f"{DEFAULT}: {EBS}",
         f"StorageClass fast is not in the file: {EBS}",
     )
+
+
+def scratch_volume(**spec: Any) -> dict[str, Any]:
+    """A volume that is made with its pod."""
+    return {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+
+
+def test_a_pod_has_claims_for_its_ephemeral_volumes() -> None:
+    """Made by the controller of such volumes, of what the pod itself says; the file's own claim goes before."""
+    web = pod("web")
+    web["spec"]["volumes"] = [scratch_volume(storageClassName="fast")]
+    found = asked(web)
+    assert found.storage is not None
+    assert found.storage.claims["default", "web-scratch"].storage_class == "fast"
+    assert found.notes == (f"StorageClass fast is not in the file: {EBS}",)
+    there = claim("web-scratch", storageClassName="slow")
+    for objects in (web, there), (there, web):
+        storage = asked(*objects).storage
+        assert storage is not None
+        assert storage.claims["default", "web-scratch"].storage_class == "slow"
+
+
+_WRONG = {"resources": {"requests": {"storage": "5Gx"}}}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        volume("v", capacity={"storage": "5Gx"}),
+        claim("v", **_WRONG),
+        manifest("Pod", "v", {"containers": [], "volumes": [scratch_volume(**_WRONG)]}),
+        manifest("StatefulSet", "v", {"volumeClaimTemplates": [claim("data", **_WRONG)]}, "apps/v1"),
+    ],
+    ids=lambda wrong: str(wrong["kind"]),
+)
+def test_an_amount_of_a_volume_that_is_none_is_told_with_its_object(wrong: dict[str, Any]) -> None:
+    """Also where no pod uses it."""
+    with pytest.raises(BadInput, match=f"^f: {wrong['kind']} v: '5Gx' is not a quantity"):
+        asked(wrong)
 
 
 @pytest.mark.parametrize(
