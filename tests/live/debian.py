@@ -100,11 +100,6 @@ def debian() -> System:
     return System(cached_root(), lambda upper, _: as_here_resolved(upper))
 
 
-def has_root() -> bool:
-    """Whether it was built before."""
-    return _root().is_dir()
-
-
 def root_folder(suite: str, *words: str) -> Path:
     """Where a root lies that is built from these words: from others, another one."""
     return cache_root() / "roots" / f"{suite}-{hashlib.sha256(' '.join(words).encode()).hexdigest()[:8]}"

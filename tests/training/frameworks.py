@@ -11,10 +11,21 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 import pytest
 
 from stacks.local.process.paths import cache_root
+
+_HOROVOD: Final = {
+    "HOROVOD_WITH_TENSORFLOW": "1",
+    "HOROVOD_WITH_GLOO": "1",
+    "HOROVOD_WITHOUT_MPI": "1",
+    "HOROVOD_WITHOUT_PYTORCH": "1",
+    "HOROVOD_WITHOUT_MXNET": "1",
+    "HOROVOD_DEBUG": "1",  # not optimized, which takes a third less
+    "MAKEFLAGS": "-j2",  # else eight compilers at once, beside other tests
+}
 
 
 def environment(name: str, *, built: str = "", told: Mapping[str, str] = MappingProxyType({})) -> Path:
@@ -33,6 +44,11 @@ def environment(name: str, *, built: str = "", told: Mapping[str, str] = Mapping
 
     key = packages.read_bytes() + f"{sys.version}{built}{sorted(told.items()) or ''}".encode()
     return made_once(name, key, make)
+
+
+def horovod() -> Path:
+    """That of Horovod and the TensorFlow of its time: the first time two minutes of compiling."""
+    return environment("horovod", built="horovod==0.28.1", told=_HOROVOD)
 
 
 def activate(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:

@@ -14,19 +14,12 @@ import pytest
 
 import images
 from images.cli import TEMPLATES
-from tests.training.frameworks import activate, environment
+from tests.training.frameworks import activate, horovod
 from tests.training.line import fitted, params
 from tests.training.local_jobs import delete_all, typed
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(1800)]  # the first run builds Horovod: two minutes and more
 PROGRAM: Final = Path(str(images.__path__[0])) / "containers" / "horovod" / "train.py"
-BUILD: Final = {
-    "HOROVOD_WITH_TENSORFLOW": "1",
-    "HOROVOD_WITH_GLOO": "1",
-    "HOROVOD_WITHOUT_MPI": "1",
-    "HOROVOD_WITHOUT_PYTORCH": "1",
-    "HOROVOD_WITHOUT_MXNET": "1",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +27,7 @@ def researcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """A user with Horovod first on the path and no jobs; what is left of them ends at last."""
     if shutil.which("g++") is None:
         pytest.skip("Horovod is built here: install g++ and make")
-    activate(monkeypatch, environment("horovod", built="horovod==0.28.1", told=BUILD))
+    activate(monkeypatch, horovod())
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     yield
