@@ -19,19 +19,19 @@ def test_no_pod_is_seated_twice_and_no_node_is_over_committed(
     sizes: list[tuple[int, int]], rooms: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     """Whatever was planned, also where it was planned badly."""
-    crowds = [[pod for pod in range(len(sizes)) if pod % 3 == crowd] for crowd in range(3)]
+    clusters = [[pod for pod in range(len(sizes)) if pod % 3 == cluster] for cluster in range(3)]
     places = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=3, unique_by=lambda place: place[0])
     nodes = [(room, data.draw(places)) for room in rooms]
-    middles = [Middle(data.draw(st.integers(1, 30)), data.draw(st.integers(1, 30))) for _ in crowds]
+    middles = [Middle(data.draw(st.integers(1, 30)), data.draw(st.integers(1, 30))) for _ in clusters]
     amounts = np.array([(*size, 0, 1) for size in sizes])
     by_size = SizedSlots(amounts, range(len(sizes)))
-    seats = by_size.seat(nodes, crowds, middles)
+    seats = by_size.seat(nodes, clusters, middles)
     assert len(seats) == len(nodes)
     seated = [pod for guests in seats for pod in guests]
     assert len(seated) == len(set(seated))
     for guests, (room, planned) in zip(seats, nodes, strict=True):
         assert (amounts[guests].sum(axis=0)[:2] <= room).all()
-        assert all(sum(pod % 3 == crowd for pod in guests) <= many for crowd, many in planned)
+        assert all(sum(pod % 3 == cluster for pod in guests) <= many for cluster, many in planned)
 
 
 def test_a_large_pod_sits_beside_a_small_one() -> None:

@@ -15,7 +15,7 @@ from tests import examples
 from tests.test_autoscaler.test_solver.test_solve import AMOUNTS, ROOMS, optimum
 
 
-def _crowd(shapes: list[Shape]) -> Shape:
+def _cluster(shapes: list[Shape]) -> Shape:
     """One shape for all, in the middle."""
     sizes = np.array([shape.amounts for shape in shapes])
     counts = np.array([shape.count for shape in shapes])
@@ -36,28 +36,28 @@ def test_no_plan_costs_less_than_the_bound(
     prices: list[int],
     machines: list[tuple[int, ...]],
 ) -> None:
-    """However unlike the pods of a crowd are, and the machines that stand together."""
+    """However unlike the pods of a cluster are, and the machines that stand together."""
     bought = [Kind(f"k{number}", room, usd / 4) for number, (room, usd) in enumerate(zip(rooms, prices, strict=False))]
     bought.append(Kind("huge", (50, 50, 50, 50), 30.0))
     apart = [Kind(f"m{number}", room, 0.0, 1) for number, room in enumerate(machines)]
     most = tuple(max(side) for side in zip(*machines, strict=True))
     together = [Kind("machine", most, 0.0, len(machines), np.array(machines))]
-    bound = lower_bound([_crowd(shapes)], bought + (together if machines else []))
+    bound = lower_bound([_cluster(shapes)], bought + (together if machines else []))
     assert bound <= optimum(shapes, bought + apart) + 1e-6
 
 
-def test_the_bound_of_a_crowd_is_as_good_as_that_of_its_pods() -> None:
+def test_the_bound_of_a_cluster_is_as_good_as_that_of_its_pods() -> None:
     """Pods of about the same size lose nothing by being taken together; rounded down they would lose a fifth."""
     shapes = [Shape((cpu, cpu, 0, 1), 10) for cpu in range(80, 121)]
     kinds = [Kind("k", (1000, 1000, 0, 100), 1.0), Kind("dear", (4000, 4000, 0, 400), 5.0)]
-    assert lower_bound([_crowd(shapes)], kinds) == pytest.approx(lower_bound(shapes, kinds))
+    assert lower_bound([_cluster(shapes)], kinds) == pytest.approx(lower_bound(shapes, kinds))
 
 
 def test_a_pod_that_only_dear_nodes_hold_is_counted_at_their_price() -> None:
-    """Though the middle of its crowd fits a cheap one."""
+    """Though the middle of its cluster fits a cheap one."""
     shapes = [Shape((2, 2, 0, 1), 9), Shape((16, 16, 0, 1), 1)]
     kinds = [Kind("cheap", (8, 8, 0, 10), 1.0), Kind("dear", (16, 16, 0, 10), 100.0)]
-    assert lower_bound([_crowd(shapes)], kinds) >= 100.0
+    assert lower_bound([_cluster(shapes)], kinds) >= 100.0
 
 
 def test_machines_bound_the_cost_as_well_for_next_to_nothing_as_for_a_cent() -> None:
