@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,6 +17,7 @@ from tests.builders import GPU_TAINT, a_cluster, a_gang, a_pod, a_policy, an_ent
 
 _FAMILIES: Final = {"c5": (2, 0.0425), "m5": (4, 0.048), "r5": (8, 0.063), "c6i": (2, 0.04), "r6i": (8, 0.061)}
 """GiB and $/h of a vCPU."""
+_HALF: Final = 0.5
 _SIZES: Final = {"large": 2, "xlarge": 4, "2xlarge": 8, "4xlarge": 16, "8xlarge": 32, "12xlarge": 48, "24xlarge": 96}
 _WITH_GPUS: Final = {
     # name: ($/h, vCPUs, GiB, GPUs)
@@ -56,6 +58,62 @@ def drawn_mix(seed: int) -> Mix:
     groups = [group_of(kind, usd, _room(*room), most=len(pods)) for kind, (usd, *room) in rooms.items()]
     said = f"{len(pods)} pods of up to {sizes} sizes, {with_gpus:.0%} with GPUs, over {len(groups)} types"
     return Mix(said, a_cluster(pods=pods, groups=groups), a_policy(*map(entry_of, groups)))
+
+
+def mix_of_many_sizes(seed: int) -> Mix:
+    """200 to 1,000 pods without GPUs, hardly two of a size, over most of the families; the same for a seed."""
+    dice = random.Random(seed)  # noqa: S311 - the same mixes every time
+    many, most = dice.choice((200, 400, 1000)), dice.choice((2000, 8000, 32_000))
+    uniform = dice.random() < _HALF
+    pods = list[Pod]()
+    for number in range(many):
+        cpu, memory = (
+            (dice.randrange(50, most), dice.randrange(64, 4 * most))
+            if uniform
+            else (int(50 * (most / 50) ** dice.random()), int(64 * (most / 16) ** dice.random()))
+        )
+        pods.append(a_pod(f"p{number}", cpu=f"{cpu}m", memory=f"{memory}Mi"))
+    rooms = _rooms(dice, 0.0) | {kind: room for seed in "ab" for kind, room in _rooms(dice, 0.0).items()}
+    groups = [group_of(kind, usd, _room(*room), most=len(pods)) for kind, (usd, *room) in rooms.items()]
+    said = f"{many} pods of up to {most} mCPU, {'uniform' if uniform else 'logarithmic'}, over {len(groups)} types"
+    return Mix(said, a_cluster(pods=pods, groups=groups), a_policy(*map(entry_of, groups)))
+
+
+def best_fit_decreasing(mix: Mix) -> float:
+    """What a simple packing costs, $/h: on nodes of one type each pod where least is left over.
+
+    Each node is then of the cheapest type that holds its pods; of all types to begin with the best is taken.
+    """
+    names = (CPU, MEMORY, PODS)
+    sizes = sorted(tuple(pod.requests[name] + (name == PODS) for name in names) for pod in mix.cluster.pods)
+    kinds = [([group.allocatable[name] for name in names], group.usd_per_hour or 0.0) for group in mix.cluster.groups]
+    costs = []
+    for room, _ in kinds:
+        nodes = _filled(sizes, room)
+        if nodes is not None:
+            costs.append(
+                sum(
+                    min(usd for other, usd in kinds if all(map(operator.le, used, other)))
+                    for used in ([whole - free for whole, free in zip(room, node, strict=True)] for node in nodes)
+                )
+            )
+    return min(costs)
+
+
+def _filled(sizes: list[tuple[int, ...]], room: list[int]) -> list[list[int]] | None:
+    """What is free on each node; ``None``: a pod does not fit."""
+    nodes = list[list[int]]()
+    shares = [max(one / whole for one, whole in zip(size, room, strict=True)) for size in sizes]
+    if max(shares) > 1:
+        return None
+    for _, size in sorted(zip(shares, sizes, strict=True), reverse=True):
+        fitting = [node for node in nodes if all(map(operator.le, size, node))]
+        if not fitting:
+            fitting = [list(room)]
+            nodes += fitting
+        node = min(fitting, key=lambda node: sum(free / whole for free, whole in zip(node, room, strict=True)))
+        node[:] = map(operator.sub, node, size)
+    return nodes
 
 
 def _requests(dice: random.Random, with_gpus: float) -> dict[str, object]:

@@ -14,7 +14,7 @@ import numpy as np
 from autoscaler.solver.column_generation import Generation
 from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.lp.arrays import Floats, Mask, Whole, by_pattern
-from autoscaler.solver.lp.dual_bound import Apart, proven
+from autoscaler.solver.lp.dual_bound import Apart, proven, worths
 from autoscaler.solver.lp.master import Problem
 from autoscaler.solver.rounding import Lot
 from autoscaler.solver.solution import Answer, Nodes, joined, taken, together
@@ -77,6 +77,8 @@ class Cutting:
     """Pods of each row by part."""
     apart: Apart | None
     """``None``: nothing is taken together."""
+    members: tuple[int, ...]
+    """By the caller's shape how many sizes it stands for."""
 
     @classmethod
     def of(cls, shapes: Sequence[Shape], kinds: Sequence[Kind], limits: Sequence[Limit]) -> Cutting:
@@ -131,6 +133,7 @@ class Cutting:
             apart=_apart(shapes, [rows[keys[row]] for row in kept_rows], [kinds[one] for one in kept])
             if clusters
             else None,
+            members=tuple(1 if shape.members is None else len(shape.members[1]) for shape in shapes),
         )
 
     def recall(self, known: ColumnPool, generation: Generation) -> None:
@@ -175,6 +178,17 @@ class Cutting:
         if self.apart is None:
             return generation.bound(placed)
         return proven(self.apart, self.problem, generation.weights, generation.charges)
+
+    def worths(self, generation: Generation, shapes: int) -> tuple[Floats, ...]:
+        """By the number of a shape what each of the pods that it stands for costs by the bound; else nothing."""
+        found = [np.empty(0)] * shapes
+        if self.apart is not None:
+            numbers = [one for several in self.shape_of for one in several]
+            ends = np.cumsum([self.members[one] for one in numbers])[:-1]
+            worth = worths(self.apart, self.problem, generation.weights)
+            for number, some in zip(numbers, np.split(worth, ends), strict=True):
+                found[number] = some
+        return tuple(found)
 
     def answer(
         self, plans: Mapping[str, Sequence[Lot]], shapes: Sequence[Shape], bound: Callable[[Whole], float]

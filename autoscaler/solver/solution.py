@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from autoscaler.solver.lp.arrays import Whole
+from autoscaler.solver.lp.arrays import Floats, Whole
 from autoscaler.solver.rounding import Lot
 
 
@@ -29,6 +29,8 @@ class Answer:
     lower_bound: float
     left: tuple[int, ...]
     """Pods of each shape for which there is no node."""
+    worths: tuple[Floats, ...] = field(default=(), compare=False)
+    """By shape what each of the pods that it stands for costs by the bound, where some stand for others."""
 
     @property
     def gap(self) -> float:

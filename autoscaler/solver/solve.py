@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from autoscaler.solver.column_generation import Generation
@@ -92,13 +93,21 @@ def cheapest(
         market.remember(known, generation)
     plans = _rounded(market, generation, generation.watch, rounds=turns, neighbourhoods=neighbourhoods)
     answer = market.answer(plans, shapes, partial(market.bound, generation))
-    if not turns or market.apart is not None:
+    if market.apart is not None:
+        return replace(answer, worths=market.worths(generation, len(shapes)))
+    more = _more_of_proof(answer, generation, near=near, proof=proof)
+    if not turns or not more:
         return answer
+    generation.prove_exactly(generation.watch.within(more))
+    return market.answer(plans, shapes, partial(market.bound, generation))
+
+
+def _more_of_proof(answer: Answer, generation: Generation, *, near: float, proof: float) -> float:
+    """By how much the clock may go on to prove more; nought: no more is proven."""
     is_far = answer.gap > near
     if not is_far and not generation.has_few_pods:
-        return answer
-    generation.prove_exactly(generation.watch.within(max(generation.watch.left(), proof if is_far else 0.0)))
-    return market.answer(plans, shapes, partial(market.bound, generation))
+        return 0.0
+    return max(generation.watch.left(), proof if is_far else 0.0)
 
 
 def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind], limits: Sequence[Limit] = ()) -> float:

@@ -2,7 +2,8 @@
 
 A mix is 20 to 620 pods in gangs of one to forty over eight kinds of node; everything must be bought. Smaller ones stand
 beside machines of ours, which are filled in the same problem as nodes are bought in; in the same run, in order. Drawn
-ones (:mod:`tests.drawn_mixes`) are of a few or of hundreds of sizes, and show what ten times the work would save.
+ones (:mod:`tests.drawn_mixes`) are of a few or of hundreds of sizes, and show what ten times the work would save, and
+what a simple packing costs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,14 @@ from autoscaler.planner.supply.node_places import new_place
 from autoscaler.solver import solve
 from tests.bench.figure import Figure
 from tests.builders import a_cluster, a_gang, a_pod, a_policy, an_on_prem_node
-from tests.drawn_mixes import drawn_mix, entry_of, group_of, with_ten_times_the_work
+from tests.drawn_mixes import (
+    best_fit_decreasing,
+    drawn_mix,
+    entry_of,
+    group_of,
+    mix_of_many_sizes,
+    with_ten_times_the_work,
+)
 
 MIXES: Final = 30
 TYPES: Final = {
@@ -71,6 +79,7 @@ def mixes(many: int = MIXES) -> Iterator[Figure]:
     for apart in (0.0, 0.1):
         yield from _beside_machines(many, apart)
     yield from _drawn(many)
+    yield from _of_many_sizes(many)
 
 
 def _drawn(many: int) -> Iterator[Figure]:
@@ -91,6 +100,23 @@ def _drawn(many: int) -> Iterator[Figure]:
     yield Figure(f"{stem}: at worst", max(parts), "", 1.05)
     yield Figure(f"{stem}: CPU time of one, median", statistics.median(took), "s", 0.5)
     yield Figure(f"{stem}: CPU time of one, at most", max(took), "s")
+
+
+def _of_many_sizes(many: int) -> Iterator[Figure]:
+    """The whole plan, beside best-fit decreasing, which is a few lines, and beside its bound."""
+    above, parts, took = [], [], []
+    for seed in range(many):
+        mix = mix_of_many_sizes(seed)
+        began = time.process_time()
+        found = plan(mix.cluster, mix.policy, Memory())
+        took.append(time.process_time() - began)
+        above.append((found.usd_per_hour / found.lower_bound_usd_per_hour - 1) * 100)
+        parts.append(found.usd_per_hour / best_fit_decreasing(mix))
+    stem = f"{many} mixes of 200 to 1,000 pods, hardly two of a size"
+    yield Figure(f"{stem}: above the bound, mean", statistics.mean(above), "%", 5.0)
+    yield Figure(f"{stem}: dollars over those of best-fit decreasing, mean", statistics.mean(parts), "", 0.9)
+    yield Figure(f"{stem}: at worst", max(parts), "", 1.0)
+    yield Figure(f"{stem}: CPU time of one, at most", max(took), "s", 3.0)
 
 
 def _beside_machines(many: int, apart: float) -> Iterator[Figure]:

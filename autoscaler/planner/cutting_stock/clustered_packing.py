@@ -7,7 +7,7 @@ that get no place are left to the caller. The bound is proven for every pod as i
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,8 +15,9 @@ from typing import Final
 import numpy as np
 
 from autoscaler.planner.cutting_stock.sized_slots import Middle, SizedSlots
-from autoscaler.solver.lp.arrays import Whole
-from autoscaler.solver.problem import Kind, Shape
+from autoscaler.solver.lp.arrays import Whole, by_pattern
+from autoscaler.solver.problem import Cutting, Kind, Shape
+from autoscaler.solver.repacking import Node, Packing, improved, packed
 from autoscaler.solver.size_clusters import MANY, clustered, middles
 from autoscaler.solver.solution import Answer, Nodes
 
@@ -78,6 +79,88 @@ class SizeClusters:
             for (kind, _, part), pods in zip(lots, held, strict=True)
             if pods
         ]
+
+    def repacked(self, nodes: Sequence[Nodes], answer: Answer, kinds: Sequence[Kind], *, rounds: int) -> list[Nodes]:
+        """The same nodes, and some for the pods that they leave, improved (:mod:`autoscaler.solver.repacking`).
+
+        ``kinds``: of which there may be more or fewer then; other nodes stay, and so do pods that none of these holds.
+        """
+        if not kinds:
+            return list(nodes)
+        pods = _Pods(self, answer, kinds)
+        kept, plans = list[Nodes](), defaultdict[str, list[Node]](list)
+        for lot in nodes:
+            for held in [pods.taken(lot) for _ in range(lot.times)]:
+                if lot.kind in pods.kinds:
+                    plans[lot.part].append(pods.node(lot.kind, held))
+                else:
+                    kept.append(replace(lot, times=1))
+        for part, left in pods.left().items():
+            more = plans[part] + packed(pods.packing, left)
+            plans[part] = more if (pods.packing.left(more) >= 0).all() else plans[part]
+        better = {part: improved(pods.packing, plan, rounds=rounds) for part, plan in plans.items()}
+        return kept + [pods.told(node, part) for part, plan in better.items() for node in plan]
+
+
+class _Pods:
+    """The pods of some rows one by one, those that some of these kinds hold."""
+
+    def __init__(self, clusters: SizeClusters, answer: Answer, kinds: Sequence[Kind]) -> None:
+        self.kinds = frozenset(kind.name for kind in kinds)
+        cutting = Cutting.of(clusters.rows, kinds, [])
+        problem, self._rows = cutting.problem, clusters.rows
+        order = np.argsort(problem.usd, kind="stable")
+        self._names = [cutting.names[kind] for kind in order.tolist()]
+        self._number = {name: number for number, name in enumerate(self._names)}
+        row_of = np.full(len(clusters.rows), -1, dtype=np.int64)
+        for row, numbers in enumerate(cutting.shape_of):
+            row_of[list(numbers)] = row
+        worth = np.zeros(len(clusters.rows))
+        for rows, some in zip(clusters.members, answer.worths, strict=True):
+            worth[rows] = some if len(some) else 0.0
+        counts = np.where(row_of >= 0, [row.count for row in clusters.rows], 0)
+        self._shapes = np.repeat(np.arange(len(counts)), counts)
+        """Of each pod the number of its row."""
+        ends = np.cumsum(counts)
+        self._waiting = [list(range(end - many, end)) for end, many in zip(ends.tolist(), counts.tolist(), strict=True)]
+        classes, may = by_pattern(problem.may.T)
+        of_pods = row_of[self._shapes]
+        self.packing = Packing(
+            sizes=problem.sizes[of_pods],
+            worth=worth[self._shapes],
+            classes=classes[of_pods],
+            may=may[:, order],
+            rooms=problem.rooms[order],
+            usd=problem.usd[order],
+            available=problem.available[order],
+        )
+
+    def taken(self, lot: Nodes) -> Whole:
+        """Pods for one node of these; they wait no longer."""
+        found: list[int] = []
+        for number, many in lot.pods:
+            waiting = self._waiting[number]
+            found += waiting[:many]
+            del waiting[:many]
+        return np.array(found, dtype=np.int64)
+
+    def left(self) -> dict[str, Whole]:
+        """By part those that wait."""
+        found = defaultdict[str, list[int]](list)
+        for row, waiting in zip(self._rows, self._waiting, strict=True):
+            if waiting:
+                found[row.part] += waiting
+        return {part: np.array(some, dtype=np.int64) for part, some in found.items()}
+
+    def node(self, kind: str, pods: Whole) -> Node:
+        """Of the kind, or of one that makes it needless."""
+        known = self._number.get(kind)
+        return Node(self.packing.cheapest(pods) if known is None else known, pods)
+
+    def told(self, node: Node, part: str) -> Nodes:
+        """In the words of the solver."""
+        held = Counter(self._shapes[node.pods].tolist())
+        return Nodes(self._names[node.kind], 1, tuple(sorted(held.items())), part)
 
 
 class _Fitting:

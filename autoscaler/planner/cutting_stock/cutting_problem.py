@@ -133,7 +133,8 @@ class CuttingProblem:
         """With little work first, and with more where that leaves something to be found."""
         size = sum(row.count for row in rows), len({(row.amounts, row.kinds) for row in rows})
         at_hand = bool(self.free)
-        works = limits.works_for(*size, times=times, at_hand=at_hand, binding=binding)
+        once = any(row.members is not None for row in rows)
+        works = limits.works_for(*size, times=times, at_hand=at_hand, binding=binding, once=once)
         search = functools.partial(
             cheapest,
             rows,
@@ -197,6 +198,11 @@ class CuttingProblem:
             if many
         )
         nodes: Sequence[Nodes] = answer.nodes if clusters is None else clusters.seated(answer, self.kinds)
+        if clusters is not None and answer.worths and not binding and not left:
+            rounds = limits.repacked(sum(row.count for row in rows), times=times)
+            bought = [kind for kind in self.kinds if kind.name not in self.free]
+            better = clusters.repacked(nodes, answer, bought, rounds=rounds)
+            nodes = nodes if any(_exceeds(better, limit) for limit in self.limits) else better
         if any(_exceeds(nodes, limit) for limit in self.limits):
             return None
         nodes = nodes if self.zones is not None else self._of_first_kinds(nodes)

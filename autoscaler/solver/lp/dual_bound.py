@@ -43,17 +43,8 @@ def proven(apart: Apart, problem: Problem, weights: Floats, charges: Floats) -> 
     endless = np.isinf(problem.available)
     if (endless & (usd <= 0)).any():
         return 0.0
-    weighs = (weights * problem.rooms).sum(axis=1)
-    fair = endless & (weighs > 0)
-    over = float((weighs[fair] / usd[fair]).max()) if fair.any() else 1.0
-    scale = np.full(len(weighs), 1 / max(1.0, over))
-    scale[fair] = usd[fair] / weighs[fair]
-    weights = weights * scale[:, None]
-    order = np.argsort(apart.row_of, kind="stable")
-    total = 0.0
-    for part in np.split(order, np.nonzero(np.diff(apart.row_of[order]))[0] + 1):
-        prices = _prices(apart.sizes[part], problem.may[apart.row_of[part[0]]], problem.rooms, weights)
-        total += float(prices @ apart.counts[part])
+    weights = _stretched(problem, weights, usd)
+    total = float(_worths(apart, problem, weights) @ apart.counts)
     for kind in np.nonzero(~endless)[0].tolist():
         rooms = apart.rooms.get(kind)
         if rooms is None:
@@ -62,12 +53,39 @@ def proven(apart: Apart, problem: Problem, weights: Floats, charges: Floats) -> 
     return total * _SAFE - float(charges @ problem.most)
 
 
+def worths(apart: Apart, problem: Problem, weights: Floats) -> Floats:
+    """Of each pod what the bound without charges has it cost, dollars per hour."""
+    return _worths(apart, problem, _stretched(problem, weights, problem.usd))
+
+
+def _stretched(problem: Problem, weights: Floats, usd: Floats) -> Floats:
+    """The weights under which a node weighs what it costs; no more than that where there are only so many."""
+    endless = np.isinf(problem.available)
+    weighs = (weights * problem.rooms).sum(axis=1)
+    fair = endless & (weighs > 0) & (usd > 0)
+    over = float((weighs[fair] / usd[fair]).max()) if fair.any() else 1.0
+    scale = np.full(len(weighs), 1 / max(1.0, over))
+    scale[fair] = usd[fair] / weighs[fair]
+    found: Floats = weights * scale[:, None]
+    return found
+
+
+def _worths(apart: Apart, problem: Problem, weights: Floats) -> Floats:
+    order = np.argsort(apart.row_of, kind="stable")
+    found = np.empty(len(order))
+    for part in np.split(order, np.nonzero(np.diff(apart.row_of[order]))[0] + 1):
+        found[part] = _prices(apart.sizes[part], problem.may[apart.row_of[part[0]]], problem.rooms, weights)
+    return found
+
+
 def _prices(sizes: Floats, may: Mask, rooms: Floats, weights: Floats) -> Floats:
     """What each pod weighs where it weighs least; all of them may run on the same kinds."""
     some = may & (rooms >= sizes.min(axis=0)).all(axis=1)
     for_all = some & (rooms >= sizes.max(axis=0)).all(axis=1)
     light = weights[for_all]
-    prices = (sizes @ light[_lightest(light)].T).min(axis=1, initial=NEVER)
+    if len(sizes) > len(light):
+        light = light[_lightest(light)]
+    prices = (sizes @ light.T).min(axis=1, initial=NEVER)
     for kind in np.nonzero(some & ~for_all)[0].tolist():
         holds = (sizes <= rooms[kind]).all(axis=1)
         prices[holds] = np.minimum(prices[holds], sizes[holds] @ weights[kind])

@@ -25,6 +25,8 @@ _HALVES = 15
 _FORGET = 1.002
 _ROWS_AT_LEAST = 16
 """Measured with 4 to 24 rows: below that the time of a step hardly depends on how many there are."""
+_WITHIN = 100
+"""Kinds looked at for what is left, also where time is over: with 949 in short supply all took half a minute."""
 
 
 class ColumnSearch:
@@ -113,11 +115,14 @@ class ColumnSearch:
         return self.look_within(prices, limits, kinds=kinds)
 
     def look_within(self, prices: Floats, limits: Whole, *, kinds: int) -> int:
-        """Fillings with at most so many pods of each shape, kind by kind; gives how many are new."""
+        """Fillings with at most so many pods of each shape, kind by kind; gives how many are new.
+
+        After the first kinds only while there is time.
+        """
         added = 0
         hope = self._hopes(prices, limits)
-        for kind in np.argsort(-hope, kind="stable")[:kinds].tolist():
-            if hope[kind] <= 0:
+        for number, kind in enumerate(np.argsort(-hope, kind="stable")[:kinds].tolist()):
+            if hope[kind] <= 0 or (number >= _WITHIN and self.watch.spent() > UNTIL):
                 break
             self.count(UNITS.few)
             found = self._bins[kind].best(prices, limits, least=0.9 * self._charged(kind), take=20, width=60)
