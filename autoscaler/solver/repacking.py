@@ -29,6 +29,8 @@ _KINDS, _OWN, _ANY = 8, 4, 3
 _PROMISING = 12
 _TWICE = 0.3
 """Part of the rounds for each of two plans."""
+_WORTH_TWO = 4
+"""Of these rounds: fewer are for one plan."""
 _NOISE = 0.1
 """Part by which the order of the pods is disturbed, so that no two tries are the same."""
 _NEVER = 1e18
@@ -86,18 +88,45 @@ def packed(packing: Packing, pods: Whole) -> list[Node]:
     return [node for nodes in _Tries(packing, parts, kinds, usable, draw).packed() for node in nodes]
 
 
+def joined(packing: Packing, nodes: Sequence[Node], pods: Whole) -> tuple[list[Node], Whole]:
+    """The nodes with those of these further pods for which they have room, and the others.
+
+    The largest first, each where least is left.
+    """
+    held = [node.pods.tolist() for node in nodes]
+    rooms = packing.rooms[[node.kind for node in nodes]]
+    free = rooms - np.array([packing.sizes[some].sum(axis=0) for some in held]).reshape(rooms.shape)
+    may = packing.may[:, [node.kind for node in nodes]]
+    whole = np.where(rooms > 0, rooms, 1.0)
+    left = []
+    for pod in pods[np.argsort(-packing.worth[pods], kind="stable")].tolist():
+        rest = free - packing.sizes[pod]
+        fits = (rest >= 0).all(axis=1) & may[packing.classes[pod]]
+        if not fits.any():
+            left.append(pod)
+            continue
+        node = int(np.argmin(np.where(fits, (rest / whole).sum(axis=1), np.inf)))
+        free[node] = rest[node]
+        held[node].append(pod)
+    found = [Node(node.kind, np.array(some, dtype=np.int64)) for node, some in zip(nodes, held, strict=True)]
+    return found, np.array(left, dtype=np.int64)
+
+
 def improved(packing: Packing, nodes: Sequence[Node], *, rounds: int) -> list[Node]:
     """The same pods on nodes that cost no more; in each round most nodes are packed anew once.
 
-    For the first rounds beside a plan that greed makes of nothing; the better one is gone on with.
+    For the first of many rounds beside a plan that greed makes of nothing; the better one is gone on with.
     """
     if not nodes or not rounds:
         return list(nodes)
     everything = np.concatenate([node.pods for node in nodes])
     search = _Search(packing, _promising(packing, everything).tolist(), np.random.default_rng(0))
-    plans, some = [list(nodes), packed(packing, everything)], round(rounds * _TWICE)
-    begun = [search.improved(plan, some) for plan in plans if plan is plans[0] or (packing.left(plan) >= 0).all()]
-    return search.improved(min(begun, key=lambda plan: _usd(packing, plan)), rounds - some)
+    some = round(rounds * _TWICE)
+    plan = search.improved(list(nodes), some)
+    other = packed(packing, everything) if some >= _WORTH_TWO else []
+    if other and (packing.left(other) >= 0).all():
+        plan = min(plan, search.improved(other, some), key=lambda plan: _usd(packing, plan))
+    return search.improved(plan, rounds - some)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

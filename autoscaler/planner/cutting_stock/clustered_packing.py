@@ -17,7 +17,7 @@ import numpy as np
 from autoscaler.planner.cutting_stock.sized_slots import Middle, SizedSlots
 from autoscaler.solver.lp.arrays import Whole, by_pattern
 from autoscaler.solver.problem import Cutting, Kind, Shape
-from autoscaler.solver.repacking import Node, Packing, improved, packed
+from autoscaler.solver.repacking import Node, Packing, improved, joined, packed
 from autoscaler.solver.size_clusters import MANY, clustered, middles
 from autoscaler.solver.solution import Answer, Nodes
 
@@ -95,7 +95,8 @@ class SizeClusters:
                     plans[lot.part].append(pods.node(lot.kind, held))
                 else:
                     kept.append(replace(lot, times=1))
-        for part, left in pods.left().items():
+        for part, waiting in pods.left().items():
+            plans[part], left = joined(pods.packing, plans[part], waiting)
             more = plans[part] + packed(pods.packing, left)
             plans[part] = more if (pods.packing.left(more) >= 0).all() else plans[part]
         better = {part: improved(pods.packing, plan, rounds=rounds) for part, plan in plans.items()}

@@ -198,8 +198,8 @@ class CuttingProblem:
             if many
         )
         nodes: Sequence[Nodes] = answer.nodes if clusters is None else clusters.seated(answer, self.kinds)
-        if clusters is not None and answer.worths and not binding and not left:
-            rounds = limits.repacked(sum(row.count for row in rows), times=times)
+        rounds = 0 if binding or left else limits.repacked(sum(row.count for row in rows), times=times)
+        if clusters is not None and answer.worths and rounds:
             bought = [kind for kind in self.kinds if kind.name not in self.free]
             better = clusters.repacked(nodes, answer, bought, rounds=rounds)
             nodes = nodes if any(_exceeds(better, limit) for limit in self.limits) else better

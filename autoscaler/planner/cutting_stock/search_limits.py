@@ -51,6 +51,8 @@ class SearchLimits:
     """A round takes so much for each pod."""
     rounds_of_repacking: int = 60
     """At most."""
+    least_rounds: int = 3
+    """What makes arrays of the pods takes as long."""
     turns: int = 12
     """Of buying for those that were left, where pods are of many sizes."""
     first: SearchLimits | None = None
@@ -132,9 +134,10 @@ class SearchLimits:
         return [most, max(most, self.more_work + self.more_work_per_row * rows)]
 
     def repacked(self, pods: int, *, times: float) -> int:
-        """Rounds of packing anew the nodes for so many pods of many sizes."""
+        """Rounds of packing anew the nodes for so many pods of many sizes; none where these would be very few."""
         for_work = self.work_of_repacking / (self.work_per_round * max(1, pods))
-        return round(times * min(for_work, self.rounds_of_repacking))
+        rounds = round(times * min(for_work, self.rounds_of_repacking))
+        return rounds if rounds >= self.least_rounds else 0
 
     def is_enough(self, answer: Answer, *, at_hand: bool) -> bool:
         """Whether no more is searched for this.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.solver.repacking import Node, Packing, improved, packed
+from autoscaler.solver.repacking import Node, Packing, improved, joined, packed
 
 ROUNDS = 6
 
@@ -64,6 +64,20 @@ def test_all_pods_have_nodes_that_cost_no_more(packing: Packing) -> None:
     assert usd(packing, better) <= usd(packing, alone) + 1e-6
     again = improved(packing, alone, rounds=ROUNDS)
     assert [(node.kind, node.pods.tolist()) for node in again] == [(node.kind, node.pods.tolist()) for node in better]
+
+
+@given(packings(), st.data())
+def test_further_pods_get_on_where_there_is_room(packing: Packing, data: st.DataObject) -> None:
+    """And only there: those that are left fit on no node."""
+    largest = len(packing.usd) - 1
+    everything = np.arange(len(packing.sizes))
+    some = np.array(data.draw(st.lists(st.sampled_from(everything.tolist()), unique=True)), dtype=np.int64)
+    nodes = [Node(largest, np.array([pod])) for pod in some.tolist()]
+    found, left = joined(packing, nodes, np.setdiff1d(everything, some))
+    check(packing, found + [Node(largest, np.array([pod])) for pod in left.tolist()])
+    for node in found:
+        free = packing.rooms[node.kind] - packing.sizes[node.pods].sum(axis=0)
+        assert not (packing.sizes[left] <= free).all(axis=1).any()
 
 
 def test_no_nodes_are_no_nodes() -> None:
