@@ -64,7 +64,7 @@ class Packing:
     def cheapest(self, pods: Whole) -> int:
         """The first kind that holds all these pods; of which there is no end, if there is such a one."""
         fits: Mask = (self.rooms >= self.sizes[pods].sum(axis=0)).all(axis=1)
-        fits &= self.may[np.unique(self.classes[pods])].all(axis=0)
+        fits &= self.may[list(set(self.classes[pods].tolist()))].all(axis=0)
         endless = fits & np.isinf(self.available)
         return int(np.argmax(endless if endless.any() else fits))
 
@@ -83,7 +83,9 @@ def packed(packing: Packing, pods: Whole) -> list[Node]:
         return []
     draw = np.random.default_rng(0)
     parts = np.array_split(draw.permutation(pods), -(-len(pods) // _CHUNK))
-    kinds = np.tile(_promising(packing, pods), (len(parts), 1))
+    promising = _promising(packing, pods)
+    many = min(len(promising), 2 * _PROMISING)
+    kinds = np.array([draw.choice(promising, many, replace=False) for _ in parts])
     usable = np.ones((len(parts), len(packing.usd)), dtype=bool)
     return [node for nodes in _Tries(packing, parts, kinds, usable, draw).packed() for node in nodes]
 
@@ -184,8 +186,8 @@ def _promising(packing: Packing, pods: Whole) -> Whole:
     """Kinds that hold most value for their price when they are filled as if pods could be cut; of each class some."""
     found: dict[int, None] = {}
     sizes, worth = packing.sizes[pods], packing.worth[pods]
-    for of_class in np.unique(packing.classes[pods]).tolist():
-        for devices in np.unique(sizes[:, GPUS] > 0).tolist():
+    for of_class in sorted(set(packing.classes[pods].tolist())):
+        for devices in (False, True):
             mine = (packing.classes[pods] == of_class) & ((sizes[:, GPUS] > 0) == devices)
             if not mine.any():
                 continue
