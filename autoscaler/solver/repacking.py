@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoscaler.solver.lp.arrays import CPU, EPSILON, GPUS, MEMORY, Floats, Mask, Whole
+from autoscaler.solver.pricing.best_fit import paid
 
 _PODS = 120
 """Of the nodes that are packed anew together; nodes of more pods stay as they are."""
@@ -194,11 +195,8 @@ def _promising(packing: Packing, pods: Whole) -> Whole:
             held = packing.may[of_class] & np.ones((int(mine.sum()), 1), dtype=bool)
             for one in range(sizes.shape[1]):
                 held &= sizes[mine, one, None] <= packing.rooms[None, :, one]
-            asked = held.T.astype(float) @ sizes[mine]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                many = np.where(packing.rooms > 0, asked / packing.rooms, 0.0).max(axis=1)
-                paid = np.where(many > 0, (held.T.astype(float) @ worth[mine]) / (many * packing.usd), 0.0)
-            found |= dict.fromkeys(np.argsort(-paid, kind="stable")[:_PROMISING].tolist())
+            value = paid(held.astype(float), sizes[mine], worth[mine], packing.rooms, packing.usd)
+            found |= dict.fromkeys(np.argsort(-value, kind="stable")[:_PROMISING].tolist())
     return np.array(list(found), dtype=np.int64)
 
 
@@ -269,9 +267,9 @@ class _Tries:
         worth = np.take_along_axis(np.where(waits, self.worth[alive], 0.0)[:, None], order, axis=2)
         kinds = self._cheapest(alive, order, taken, used)
         value = (taken * worth[:, None]).sum(axis=3) + EPSILON * taken.sum(axis=3)
-        paid = np.where(taken.any(axis=3), value / self.packing.usd[kinds], -1.0).reshape(len(alive), -1)
+        per_dollar = np.where(taken.any(axis=3), value / self.packing.usd[kinds], -1.0).reshape(len(alive), -1)
         found = []
-        for number, (group, best) in enumerate(zip(alive.tolist(), paid.argmax(axis=1).tolist(), strict=True)):
+        for number, (group, best) in enumerate(zip(alive.tolist(), per_dollar.argmax(axis=1).tolist(), strict=True)):
             kind, way = divmod(best, order.shape[1])
             places = order[number, way][taken[number, kind, way]]
             node = Node(int(kinds[number, kind, way]), self.pods[group, places])

@@ -16,10 +16,16 @@ from autoscaler.solver.lp.master import Problem
 def promising(problem: Problem, prices: Floats, *, many: int) -> list[int]:
     """Kinds, those first that hold most value for their price when they are filled as if pods could be cut."""
     held = problem.holds * problem.counts[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        nodes = np.where(problem.rooms > 0, (held.T @ problem.sizes) / problem.rooms, 0.0).max(axis=1)
-        worth = np.where(problem.usd * nodes > 0, (held.T @ prices) / (problem.usd * nodes), 0.0)
+    worth = paid(held, problem.sizes, prices, problem.rooms, problem.usd)
     return [kind for kind in np.argsort(-worth, kind="stable")[:many].tolist() if worth[kind] > 0]
+
+
+def paid(held: Floats | Whole, sizes: Floats, prices: Floats, rooms: Floats, usd: Floats) -> Floats:
+    """By kind what it holds for a dollar, filled as if pods could be cut. ``held``: so many of a row, [row, kind]."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        nodes = np.where(rooms > 0, (held.T @ sizes) / rooms, 0.0).max(axis=1)
+        found: Floats = np.where(usd * nodes > 0, (held.T @ prices) / (usd * nodes), 0.0)
+    return found
 
 
 def packed(problem: Problem, kind: int) -> Whole:
