@@ -99,7 +99,7 @@ def _at_least_one(text: str) -> int:
     return value
 
 
-def _timed(cluster: Cluster, policy: Policy) -> tuple[Plan, float]:
+def timed(cluster: Cluster, policy: Policy) -> tuple[Plan, float]:
     """A plan and its CPU seconds, with what was there before out of the collector's way, as the loop has it."""
     gc.collect()
     gc.freeze()
@@ -125,7 +125,7 @@ def live_plan(pods: Path, catalog: Path, *, first: int = 0) -> LivePlan:
     for note in some.notes:
         print(f"{pods}: {note}", file=sys.stderr)
     cluster, policy = cluster_of(some, prices)
-    decided, took = _timed(cluster, policy)
+    decided, took = timed(cluster, policy)
     return LivePlan(
         pods=len(some.pods),
         types=len({group.instance_type for group in cluster.groups}),
@@ -224,7 +224,7 @@ def limited(pods: Path, catalog: Path, *, first: int) -> Iterator[Figure]:
     cluster, policy = cluster_of(Asked(read_asked(str(pods)).pods[:first]), read_catalog(catalog))
     for limits in LIMITED:
         acting = policy.model_copy(update={"limits": Limits(**limits)})
-        decided, took = _timed(cluster, acting)
+        decided, took = timed(cluster, acting)
         gap = decided.usd_per_hour / decided.lower_bound_usd_per_hour - 1
         stem = f"openb, {first} pods, at most {next(iter(limits.values())):g} {next(iter(limits))}, live"
         yield Figure(f"{stem}: CPU time of the plan", took, "s", WITHIN)

@@ -40,6 +40,11 @@ def claim(name: str, mode: str = "ReadWriteOnce", **spec: Any) -> dict[str, Any]
     return manifest("PersistentVolumeClaim", name, wanted)
 
 
+def scratch_volume(**spec: Any) -> dict[str, Any]:
+    """A volume that is made with its pod."""
+    return {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+
+
 def volume(name: str, zone: str = "", **spec: Any) -> dict[str, Any]:
     """A volume, which may be used in one zone."""
     here = {"key": ZONE, "operator": "In", "values": [zone]}
@@ -90,11 +95,6 @@ def test_pods_of_a_stateful_set_have_claims_of_their_own() -> None:
         f"{DEFAULT}: {EBS}",
         f"StorageClass fast is not in the file: {EBS}",
     )
-
-
-def scratch_volume(**spec: Any) -> dict[str, Any]:
-    """A volume that is made with its pod."""
-    return {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
 
 
 def test_a_pod_has_claims_for_its_ephemeral_volumes() -> None:
