@@ -33,7 +33,7 @@ class PolicySource(Protocol):
     """Where the policy is edited."""
 
     def newest(self) -> Edition:
-        """As it was written last. Raises ``Unavailable``."""
+        """Returns the policy as it was written last. Raises ``Unavailable``."""
 
 
 class Policies(Protocol):
@@ -43,10 +43,10 @@ class Policies(Protocol):
         """Take over what was edited since; ``mine``: this autoscaler acts."""
 
     def current(self) -> Policy:
-        """What is obeyed now."""
+        """Returns the policy that is obeyed now."""
 
     def compare(self, groups: Sequence[Group]) -> None:
-        """These stand."""
+        """Tells what of the policy the groups do not have yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class OnePolicy:
     policy: Policy
 
     def refresh(self, *, mine: bool) -> None:
-        """Nothing: it stays."""
+        """Reads nothing: the policy stays as it was given."""
 
     def current(self) -> Policy:
-        """That one."""
+        """Returns the policy that was given."""
         return self.policy
 
     def compare(self, groups: Sequence[Group]) -> None:
-        """Nothing, as above."""
+        """Compares nothing: a policy that was given for one run is checked before it."""
 
 
 class PolicyReport:
@@ -149,7 +149,7 @@ class ActingPolicy:
         self._listeners.append(obey)
 
     def current(self) -> Policy:
-        """The last good one."""
+        """Returns the last policy without mistakes."""
         return self._policy
 
     def refresh(self, *, mine: bool) -> None:
@@ -227,7 +227,7 @@ class ActingPolicy:
             self._report.remind(self._refused.why, goes_on=self._goes_on())
 
     def _inherit(self) -> None:
-        """From the one that acted before: since when the policy is obeyed, or the policy where our edition is bad."""
+        """Takes over since when the policy is obeyed, or the policy where our edition is bad."""
         try:
             kept = self._record.read()
         except Refused:  # by rights of an older release, which the first write tells

@@ -140,7 +140,7 @@ class Executor:
             )
 
     def _nominate(self, step: Nominate) -> None:
-        """Of pods that have changed since they were seen the next plan speaks: they may be bound by now.
+        """Nominates pods for their nodes, except those that have changed since: they may be bound by now.
 
         The store learns of it by the watch alone: once it has, it knows of every pod that was bound before.
         """
@@ -201,7 +201,7 @@ class Executor:
         return failures
 
     def _drop_what_was_told(self) -> None:
-        """Of nominations that the watch has told of, and of pods that are gone, the plan knows."""
+        """Forgets nominations that the watch has told of, and pods that are gone: the plan knows of them."""
         for key, (version, _) in tuple(self._nominated.items()):
             found = self._store.pod_as_seen(key)
             if found is None or found[1] >= version:
@@ -219,7 +219,7 @@ class Executor:
             self._kube.delete_unbound(pod.namespace, pod.name, uid=pod.uid)
 
     def _grow(self, step: Grow) -> None:
-        """Not where the scheduler has bound one of the pods since the plan: steps before this one take time.
+        """Grows a group, unless one of the pods was bound since the plan: steps before this one take time.
 
         What EC2 refuses at once is known to the next plan at once. Raises ``Refused`` for it.
         """
@@ -255,7 +255,7 @@ class Executor:
             raise
 
     def _remove(self, step: Remove) -> None:
-        """After one more look: the node is still closed by us and holds no pod, or is not ready, or it never came."""
+        """Terminates a node after one more look: it is still closed by us and empty, or not ready, or it never came."""
         if step.node is None:
             uid = self._never_came(step.instance)
         elif step.is_taken_back:
@@ -273,7 +273,7 @@ class Executor:
             self._kube.delete_node(step.node, uid=uid)
 
     def _delete_ghost(self, step: DeleteNode) -> None:
-        """After one more look at both: the node does not answer, and EC2 has ended its instance."""
+        """Deletes a Node after one more look at both: it does not answer, and EC2 has ended its instance."""
         now = self._kube.node(step.node)
         if _is_ready(now):
             raise kube.Refused(_CONFLICT, f"node {step.node} is ready by now")
@@ -282,7 +282,7 @@ class Executor:
         self._kube.delete_node(step.node, uid=now.metadata.uid)
 
     def _evict(self, step: Evict) -> None:
-        """After one more look that the node is still closed by us: nothing new comes to it meanwhile."""
+        """Evicts pods after one more look that the node is still closed by us: nothing new comes to it meanwhile."""
         self._still_ours(step.node)
         found = (self._store.pod(key) for key in step.pods)
         self._evict_all(pod for pod in found if pod is not None and pod.node == step.node)

@@ -85,20 +85,20 @@ class Records(Protocol):
     """Where decisions are written down: told of each before its steps are taken, then of what came of these."""
 
     def decided(self, decision: Decision) -> None:
-        """This is done next."""
+        """Keeps what was decided, before it is carried out."""
 
     def came_of(self, outcomes: tuple[str, ...]) -> None:
-        """Of its steps, as far as they were come to."""
+        """Keeps what came of the steps, as far as they were carried out."""
 
 
 class NoRecord:
     """Decisions are written down nowhere."""
 
     def decided(self, decision: Decision) -> None:
-        """Nothing."""
+        """Keeps nothing."""
 
     def came_of(self, outcomes: tuple[str, ...]) -> None:
-        """Nothing."""
+        """Keeps nothing."""
 
 
 class GroupWatch:
@@ -112,7 +112,7 @@ class GroupWatch:
         self._soon = threading.Event()
 
     def look(self) -> None:
-        """Once. Raises ``Unavailable`` or ``aws_answers.Refused``."""
+        """Describes the groups once. Raises ``Unavailable`` or ``aws_answers.Refused``."""
         asked_at = time.monotonic()
         self._store.saw_groups(self._ec2.groups(), asked_at=asked_at)
 
@@ -125,7 +125,7 @@ class GroupWatch:
         self._soon.set()
 
     def stop(self) -> None:
-        """End the thread."""
+        """Ends the thread."""
         self._stopping.set()
         self._soon.set()
 
@@ -144,7 +144,7 @@ class GroupWatch:
             self._wait()
 
     def _wait(self) -> None:
-        """Until it is time, or something is set in motion while we waited for a quiet time."""
+        """Waits until it is time, or something is set in motion during a quiet time."""
         quiet = not something_is_on_its_way(self._store.cluster(datetime.now(UTC)))
         if quiet and self._soon.wait(QUIET):
             return
@@ -232,7 +232,7 @@ class Loop:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Until :meth:`stop`."""
+        """Decides whenever something changed or is due, until :meth:`stop`."""
         seen, due, decided = 0, 0.0, False
         while not self._stopping.is_set():
             now = self._store.wait(seen, seconds=max(due - self._clock(), 0.0))
@@ -260,7 +260,7 @@ class Loop:
         self._store.wake()
 
     def once(self) -> Plan:
-        """Look, decide, act, tell."""
+        """Looks, decides, acts and tells, once."""
         knows = self._store.knows_groups()
         decision = self._decide()
         plan, cluster = decision.plan, decision.cluster
@@ -294,7 +294,7 @@ class Loop:
         return holding, cluster
 
     def _forget(self) -> None:
-        """Another may write now."""
+        """Forgets what was planned: another replica may write from now on."""
         self._waited = True
         self._memory = self.last = None
         if self._bookkeeper is not None:
@@ -408,7 +408,7 @@ class Loop:
             self._messenger.unread(pod_index_of(cluster.pods).unbound)
 
     def _settle(self) -> int:
-        """After a change: a moment for the rest of a job to come, but not for ever."""
+        """Waits a moment for the rest of a job to come after a change, but not for ever."""
         scale_up = self._policies.current().scale_up
         return self._store.settle(
             quiet=scale_up.debounce.total_seconds(), at_most=scale_up.debounce_at_most.total_seconds()

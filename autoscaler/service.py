@@ -112,7 +112,7 @@ class _Replica:
         self._loop = self._made_loop()
 
     def run(self) -> None:
-        """Until a signal ends it, or a defect of ours in one of its threads."""
+        """Runs until a signal ends it, or a defect of ours in one of its threads."""
         self._open_door()
         on_first_of((signal.SIGTERM, signal.SIGINT), self._loop.stop)  # the step at hand is finished first
         broken = _stop_when_a_thread_breaks(self._loop)
@@ -222,7 +222,7 @@ class _Replica:
         self._door.open(metrics=self._metrics.app(), why_not_alive=self._report.why_not_alive, answers=answers)
 
     def _status(self) -> dict[str, Any]:
-        """What ``/status`` answers."""
+        """Returns what ``/status`` answers."""
         return {
             "identity": self._lease.identity,
             "acting": self._lease.is_mine(),
@@ -253,7 +253,7 @@ def _recorder(settings: Settings, identity: str, report: Report, metrics: Metric
 
 
 def run_once(settings: Settings) -> None:
-    """One decision, carried out.
+    """Decides once and carries the plan out.
 
     Raises ``Unavailable`` where a party does not answer, another autoscaler acts, or a step failed.
     """

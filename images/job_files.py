@@ -74,7 +74,7 @@ def read_job(path: Path, given: Mapping[str, str] | None = None) -> Job:
 
 
 def parse_job(text: str, given: Mapping[str, str] | None = None, *, source: str) -> Job:
-    """As :func:`read_job`, from text."""
+    """Reads a job from text, as :func:`read_job` does from a file."""
     data, root = read_mapping(text, what="job", source=source)
     params = _params(data, source=source, root=root)
     values = _values(params, given or {}, source=source)

@@ -217,7 +217,7 @@ class Settings:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
-        """From ``SPILLWAY_*``. Raises ``KeyError`` where the role or its index is missing."""
+        """Reads ``SPILLWAY_*``. Raises ``KeyError`` where the role or its index is missing."""
         state = environment.get("SPILLWAY_STATE")
         return cls(
             role=environment["SPILLWAY_ROLE"],
@@ -237,7 +237,7 @@ class Settings:
 
     @property
     def task(self) -> str:
-        """``worker-0``."""
+        """The task's name: ``worker-0``."""
         return f"{self.role}-{self.index}"
 
 
@@ -247,7 +247,7 @@ class _Stop:
     asked = False
 
     def ask(self, *_: object) -> None:
-        """As a signal handler."""
+        """Notes the signal."""
         self.asked = True
 
 
@@ -324,7 +324,7 @@ def _ended_well(tasks: Sequence[str], settings: Settings) -> set[str]:
 
 
 def _is_there(task: str, settings: Settings) -> bool:
-    """By its mark in the state directory; without one, by its host name, which is known once it has an address."""
+    """Finds a task by its mark in the state directory; without one, by its host name, known once it has an address."""
     if settings.state:
         return (settings.state / "up" / task).exists()
     role, _, index = task.rpartition("-")
@@ -370,7 +370,7 @@ class _Rendezvous(socketserver.ThreadingMixIn, http.server.HTTPServer):
         """Of ranks that have found all others."""
 
     def serve(self) -> None:
-        """For the length of this process."""
+        """Serves for the length of this process."""
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -387,7 +387,7 @@ class _Addresses(http.server.BaseHTTPRequestHandler):
         self._answer(404 if found is None else 200, found or b"")
 
     def do_PUT(self) -> None:
-        """A rank's own."""
+        """Takes the addresses of one rank."""
         told = self.rfile.read(int(self.headers["Content-Length"]))
         with self.server.lock:
             self.server.addresses[self.path] = told
@@ -406,7 +406,7 @@ class _Addresses(http.server.BaseHTTPRequestHandler):
         self._answer(200)
 
     def log_message(self, *_: object) -> None:
-        """Nothing: ranks ask a hundred times a second."""
+        """Logs nothing: ranks ask a hundred times a second."""
 
     def _answer(self, status: int, body: bytes = b"") -> None:
         self.send_response(status)
@@ -525,7 +525,7 @@ def _until_kept(keeper: int, grace: float) -> None:
 def _wait(
     child: subprocess.Popen[bytes], settings: Settings, stop: _Stop, idleness: _Idleness | None, *, since: float
 ) -> bool:
-    """Until the program has ended; returns whether it was ended from here."""
+    """Waits until the program has ended; returns whether it was ended from here."""
     next_run = _next_run(settings.state) if settings.state else None
     for poll in _count():
         if child.poll() is not None:
@@ -573,7 +573,7 @@ def _exit_of(state: Path, task: str, since: float = 0.0) -> int | None:
 
 
 def _end(child: subprocess.Popen[bytes], settings: Settings) -> None:
-    """Checkpoint, SIGTERM, grace, SIGKILL."""
+    """Ends the program: runs its checkpoint command, sends SIGTERM, waits for the grace, sends SIGKILL."""
     end = time.monotonic() + settings.grace
     if settings.checkpoint:
         environment = os.environ | {"SPILLWAY_PID": str(child.pid)}
@@ -597,7 +597,7 @@ def _kill(group: int, number: int) -> None:
 
 
 def die_with(parent: int, number: int) -> Callable[[], None]:
-    """For a child to do before anything else: be sent the signal when its parent dies. Linux alone has a way."""
+    """Returns what a child does first: be sent the signal when its parent dies. Linux alone has a way."""
     libc = ctypes.CDLL(None)
 
     def arrange() -> None:
@@ -628,7 +628,7 @@ class _Log:
             self._shipper.close()
 
     def copy(self, lines: IO[bytes]) -> None:
-        """Until the last writer has closed its end."""
+        """Copies lines until the last writer has closed its end."""
         for number, line in enumerate(lines, start=1):
             self._keep(b"%d %s %s\n" % (number, _now().encode(), line.rstrip(b"\n")))
             with contextlib.suppress(OSError):  # whatever reads it may be gone; the program goes on
@@ -718,7 +718,7 @@ class _Idleness:
         return True
 
     def _leave_note(self, name: str = "", text: str = "") -> None:
-        """In place of the one before, where its files are: a file browser shows its name, which says it all."""
+        """Replaces the note beside its files: a file browser shows its name, which says it all."""
         try:
             for old in (
                 *self._folder.glob(f"IDLE-ENDS-AT-*{self._note}"),
@@ -759,7 +759,7 @@ class _Idleness:
             return 0.0
 
     def _ask(self, path: str) -> list[Any]:
-        """Of the youngest server. Raises ``OSError`` where none answers, ``LookupError`` where there is none."""
+        """Asks the youngest server. Raises ``OSError`` where none answers, ``LookupError`` where there is none."""
         files = sorted(self._runtime.glob("jpserver-*.json"), key=lambda file: file.stat().st_mtime)
         if not files:
             raise LookupError(f"none has written jpserver-*.json to {self._runtime}")
@@ -895,7 +895,7 @@ class _Spool:
         self._works = True
 
     def write(self, part: int, line: bytes) -> None:
-        """Of the part that is not full yet."""
+        """Writes a line of the part that is not full yet."""
         if not self._works:
             return
         try:
@@ -922,7 +922,7 @@ class _Spool:
         return f"; what was held of them is in {self._path}, for your next task here to ship" if self._path else ""
 
     def remove(self) -> None:
-        """The bucket has it."""
+        """Removes the file, once the bucket has it."""
         if self._path:
             with contextlib.suppress(OSError):
                 self._path.unlink()
@@ -992,7 +992,7 @@ def _asked_of_s3(method: str, place: str, body: bytes, environment: Mapping[str,
 
 
 def _endpoint(environment: Mapping[str, str]) -> str:
-    """Of another S3 than Amazon's; empty: none."""
+    """Returns the address of another S3 than Amazon's; empty: none."""
     return (environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or "").rstrip("/")
 
 

@@ -42,7 +42,7 @@ class Spending:
         return not self.waiting
 
     def lines(self, *, step: str = "") -> Iterator[str]:
-        """For people; ``step``: the roles of a workflow that run at this time."""
+        """Yields lines for people; ``step``: the roles of a workflow that run at this time."""
         yield f"{self.job.name}{step and f', step {step}'}: {_tasks(self.job.size)} asking for {self.job.requests()}"
         for machine, count in sorted(self.at_home.items()):
             yield f"  {_tasks(count)} on {machine}, which is there"

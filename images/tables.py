@@ -44,7 +44,7 @@ def print_tasks(tasks: Iterable[TaskState], *, now: datetime) -> None:
 
 
 def age(span: timedelta) -> str:
-    """In the biggest unit that leaves at least two of it: 90 s, 15 min, 3 h, 2 d."""
+    """Writes a span in the biggest unit that leaves at least two of it: 90 s, 15 min, 3 h, 2 d."""
     seconds = max(0, int(span.total_seconds()))
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:

@@ -149,7 +149,7 @@ def _entry(fleet: Fleet, host: str, ssh: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(said: Mapping[str, str]) -> dict[str, Any]:
-    """Only what is not the default."""
+    """Returns only the settings that are not the default."""
     versions, package = _packages(said["packages"])
     runtime: dict[str, Any] = {"package": package} if package == "containerd" else {}
     sandbox = _sandbox(said["containerd"])
@@ -191,7 +191,7 @@ def _packages(text: str) -> tuple[dict[str, str], str]:
 
 
 def _upstream(version: str) -> str:
-    """Without epoch, revision, and what a distribution put behind."""
+    """Returns the version without epoch, revision, and what a distribution put behind."""
     bare = version.rpartition(":")[2]
     for end in "-+~":
         bare = bare.partition(end)[0]

@@ -64,7 +64,7 @@ Machines = list[tuple[str, dict[str, Any]]]
 
 
 def plan(*, as_json: bool, html: Path | None, state: Path | None, full: bool = False, **given: Any) -> int:
-    """Look, compare, tell."""
+    """Looks at the machines and prints what would be changed."""
     machines, role = _machines(given), role_at(given["role"])
     began, clock = datetime.now(UTC), time.monotonic()
     with connected(machines, role) as fleet:
@@ -104,7 +104,7 @@ def check(*, as_json: bool, kubeconfig: Path | None, **given: Any) -> int:
 
 
 def apply(**given: Any) -> int:
-    """A rolling change."""
+    """Changes the machines, a few at a time."""
     return _roll("apply", **given)
 
 
@@ -114,7 +114,7 @@ def reconcile(**given: Any) -> int:
 
 
 def manifests(*, inventory: Path | None, applies: bool, kubeconfig: Path | None) -> int:
-    """Of the device plugin and the exporter: printed, or applied."""
+    """Prints or applies the manifests of the device plugin and the exporter."""
     machines = read_machines(inventory) if inventory else []
     text = gpu_pods.gpu_manifests(gpu_pods.chosen_for(data["settings"] for _, data in machines))
     if not applies:
@@ -141,7 +141,7 @@ def bundle(*, file: Path, inventory: Path | None) -> int:
 
 
 def journal(state: Path | None) -> int:
-    """Whether the chain holds."""
+    """Checks that the journal's chain of digests holds."""
     path = _folder(state) / "journal.jsonl"
     broken = journals.why_broken(path)
     digests = [entry["digest"] for entry in Journal(path).entries()] if not broken else []
@@ -250,7 +250,7 @@ def _rules(given: Mapping[str, Any], machines: int) -> Rules:
 
 
 def _machines(given: Mapping[str, Any]) -> Machines:
-    """Of the inventory, limited to those asked for."""
+    """Reads the machines of the inventory, limited to those asked for."""
     machines = read_machines(given["inventory"], outputs=given["outputs"])
     if not machines:
         where = " and ".join(str(place) for place in (given["inventory"], given["outputs"]) if place)
@@ -285,7 +285,7 @@ def _unless_pinned(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _placed(plans: Mapping[str, HostPlan], machines: Machines, given: Mapping[str, Any]) -> dict[str, HostPlan]:
-    """With the line of the inventory beside what is refused for a version that it asks for."""
+    """Returns the plans with the line of the inventory beside what is refused for a version that it asks for."""
     source, written = given["inventory"] or given["outputs"], Written(given["inventory"])
 
     def place(name: str, part: str) -> str:
@@ -296,7 +296,7 @@ def _placed(plans: Mapping[str, HostPlan], machines: Machines, given: Mapping[st
 
 
 def _settings_of(machines: Machines) -> dict[str, MachineSettings]:
-    """Of those that have any: a host of plain pyinfra has none."""
+    """Returns the settings of those that have any: a host of plain pyinfra has none."""
     return {name: found for name, data in machines if isinstance(found := data.get("settings"), MachineSettings)}
 
 
@@ -310,7 +310,7 @@ def _kubeconfig(machines: Machines) -> Path | None:
 
 
 def role_at(path: str) -> Role:
-    """``module:function``."""
+    """Imports the role ``module:function``."""
     module, _, name = path.partition(":")
     try:
         role: Role = getattr(importlib.import_module(module), name)

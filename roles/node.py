@@ -24,7 +24,7 @@ from roles.gpu.stack import gpus
 
 @deploy("Prepare a node")
 def prepare() -> None:
-    """From a bare Debian or Ubuntu machine to a working member of the cluster, and the same again tonight."""
+    """Makes a bare Debian or Ubuntu machine a working member of the cluster, and keeps it one each night."""
     node_sources()
     system()
     accounts()

@@ -11,5 +11,5 @@ _HAS_BEEN_TOLD: Final = 32
 
 
 def end_without_a_trace() -> None:
-    """From now on SIGINT ends this process at once: Python's stack trace would stand beside the reason, or hide it."""
+    """Lets SIGINT end this process at once: Python's stack trace would stand beside the reason, or hide it."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(_HAS_BEEN_TOLD))

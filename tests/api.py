@@ -1,10 +1,10 @@
 """A stand-in for the API server within the process: pods, nodes, and what ``autoscaler/kube/writes.py`` does to them.
 
-It is the :class:`~autoscaler.kube.client.Kube` that the writes are given. Objects are kept as nouns and told as JSON,
-with a resource version that grows with each change of theirs; a patch is done to the JSON and read back with the
-autoscaler's own decoders, and what comes back must be what was told. Refused is what the API server refuses: 404 for
-what is not there, 409 for another uid or version, 422 for a failed test of a JSON patch, for a node selector that is
-changed on a pod without gates, for a nomination of a pod that is bound. The real one: ``tests/live``.
+It is the :class:`~autoscaler.kube.client.Kube` that the writes are given. Objects are kept as values of the model and
+told as JSON, with a resource version that grows with each change of theirs; a patch is done to the JSON and read back
+with the autoscaler's own decoders, and what comes back must be what was told. Refused is what the API server refuses:
+404 for what is not there, 409 for another uid or version, 422 for a failed test of a JSON patch, for a node selector
+that is changed on a pod without gates, for a nomination of a pod that is bound. The real one: ``tests/live``.
 """
 
 from __future__ import annotations
@@ -120,9 +120,9 @@ class Api:
         if kind in ("jobs", "provisioningrequests"):
             told: dict[str, Any] = self._shelf(kind)[key]
             return told
-        noun, version = self._shelf(kind)[key], self.version(kind, key)
-        told = _node(noun, version) if kind == "nodes" else _pod(noun, version)
-        assert _read(told, noun) == noun, f"{noun} is not what is told of it: {told}"
+        value, version = self._shelf(kind)[key], self.version(kind, key)
+        told = _node(value, version) if kind == "nodes" else _pod(value, version)
+        assert _read(told, value) == value, f"{value} is not what is told of it: {told}"
         return told
 
     def _delete(self, kind: str, key: str, sent: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class Api:
         return told
 
     def _patch(self, kind: str, key: str, sent: Any, content: str) -> dict[str, Any]:
-        told, noun = self._told(kind, key), self._shelf(kind)[key]
+        told, value = self._told(kind, key), self._shelf(kind)[key]
         if content == "application/json-patch+json":
             changed = _json_patched(told, sent)
         else:
@@ -159,10 +159,10 @@ class Api:
             changed["metadata"]["resourceVersion"] = str(int(told["metadata"]["resourceVersion"]) + 1)
             self._shelf(kind)[key] = changed
             return changed
-        if isinstance(noun, Pod):
+        if isinstance(value, Pod):
             _check_pod(told, changed)
-        now = _read(changed, noun)
-        if now != noun:
+        now = _read(changed, value)
+        if now != value:
             self._shelf(kind)[key] = now
         return self._told(kind, key)
 
@@ -192,12 +192,12 @@ def _check_job(now: dict[str, Any]) -> None:
         raise Refused(422, "spec.completions: Invalid value: can only be modified in tandem with spec.parallelism")
 
 
-def _read(told: dict[str, Any], noun: T) -> T:
-    """What the autoscaler makes of it; a gang's label is told of the noun, which need not have it."""
+def _read(told: dict[str, Any], value: T) -> T:
+    """What the autoscaler makes of it; a gang's label is told of the value, which need not have it."""
     raw = json.dumps(told).encode()
-    if isinstance(noun, Node):
+    if isinstance(value, Node):
         return node_from(msgspec.json.decode(raw, type=NodeJson))
-    return replace(pod_from(msgspec.json.decode(raw, type=PodJson)), labels=noun.labels)
+    return replace(pod_from(msgspec.json.decode(raw, type=PodJson)), labels=value.labels)
 
 
 def _json_patched(told: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:

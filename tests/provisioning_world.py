@@ -39,7 +39,7 @@ class Requests:
     @property
     def there(self) -> dict[str, ProvisioningRequest]:
         """Key -> request, of those that ask for room or have it."""
-        found = {key: self.noun(key) for key in self.served}
+        found = {key: self.request(key) for key in self.served}
         return {
             key: replace(one, pod_sets=(replace(one.pod_sets[0], pod=self.templates[key]),))
             for key, one in found.items()
@@ -50,14 +50,14 @@ class Requests:
         """Requests, and the templates that they name, with their versions: as a watch tells them."""
         names = {key: ("team", one["metadata"]["name"]) for key, one in self.served.items()}
         versions = {key: int(one["metadata"]["resourceVersion"]) for key, one in self.served.items()}
-        yield REQUESTS, {name: (versions[key], self.noun(key)) for key, name in names.items()}
+        yield REQUESTS, {name: (versions[key], self.request(key)) for key, name in names.items()}
         yield POD_TEMPLATES, {name: (1, self.templates[key]) for key, name in names.items()}
 
-    def noun(self, key: str) -> ProvisioningRequest | None:
+    def request(self, key: str) -> ProvisioningRequest | None:
         """What the autoscaler reads; ``None``: its room is kept no more."""
-        _, noun = REQUESTS.decode(msgspec.Raw(json.dumps(self.served[key]).encode()))
-        assert noun is None or isinstance(noun, ProvisioningRequest)
-        return noun
+        _, value = REQUESTS.decode(msgspec.Raw(json.dumps(self.served[key]).encode()))
+        assert value is None or isinstance(value, ProvisioningRequest)
+        return value
 
     def pass_time(self, now: datetime) -> Iterator[Pod]:
         """A new request now and then; gives pods that come for room that is there."""
@@ -127,7 +127,7 @@ class Requests:
 
     def is_as_told(self, step: SetCondition, now: datetime) -> bool:
         """Whether the autoscaler reads of the request what the step has just said, at whole seconds."""
-        one = self.noun(f"{step.namespace}/{step.name}")
+        one = self.request(f"{step.namespace}/{step.name}")
         if step.condition == "BookingExpired":
             return one is None
         since = now.replace(microsecond=0) if step.status else None

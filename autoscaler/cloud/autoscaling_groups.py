@@ -1,4 +1,4 @@
-"""The only door to AWS at run time: Auto Scaling groups as nouns, and the writes that change what is paid for.
+"""The only door to AWS at run time: Auto Scaling groups as the model has them, and the writes that change the bill.
 
 Groups are found by the tag with the cluster's name; nothing else is ever touched. What AWS refuses is data
 (:class:`Refused`) or an outage (``Unavailable``), told in words; neither stops the loop.
@@ -160,7 +160,7 @@ class Ec2:
         return Bought(desired=to)
 
     def _launch(self, raw: AutoScalingGroupTypeDef, count: int, *, token: str) -> Bought:
-        """At most as many as one call takes: the next plan orders the others. Raises ``NotAllowed``, ``Refused``."""
+        """Launches at most what one call takes: the next plan orders more. Raises ``NotAllowed``, ``Refused``."""
         self._fence()
         self._at_rest.pop(raw["AutoScalingGroupName"], None)
         with told_in_words(self._policy.region):
@@ -276,7 +276,7 @@ class Ec2:
                 AutoScalingGroupName=name, DesiredCapacity=to, HonorCooldown=False
             )
 
-    # --- From what AWS says to the noun ---
+    # --- From what AWS says to the group ---
 
     def _groups_from(self, raws: list[AutoScalingGroupTypeDef]) -> Iterator[Group]:
         policy = self._policy
@@ -287,11 +287,11 @@ class Ec2:
         self._learn_reservations(templates)
         for template in templates:
             try:
-                yield self._noun(template)
+                yield self._group_from(template)
             except (KeyError, ValueError, IndexError) as error:
                 self._warn_once(f"the group {template.raw['AutoScalingGroupName']} is left out: {error}")
 
-    def _noun(self, template: NodeTemplate) -> Group:
+    def _group_from(self, template: NodeTemplate) -> Group:
         raw, entry, types, capacity = template.raw, template.entry, template.types, template.capacity_type
         name, zone, reservation = raw["AutoScalingGroupName"], raw["AvailabilityZones"][0], template.reservation
         kind = " or ".join(types)
@@ -380,7 +380,7 @@ class Ec2:
             self._reservations.holds(one, vcpus)
 
     def _quota(self, code: str) -> Quota | None:
-        """Of the account, or what a Capacity Reservation has; ``None`` where it is not known."""
+        """Returns the quota of the account, or what a Capacity Reservation has; ``None`` where it is not known."""
         return self._reservations.of(code) or (self._quotas.of(code) if self._quotas is not None else None)
 
     def _learn_types(self, kinds: set[str]) -> dict[str, InstanceType]:

@@ -68,7 +68,7 @@ class InterruptionQueue:
         ]
 
     def delete(self, receipts: Iterable[str]) -> None:
-        """Raises as :meth:`receive` does."""
+        """Deletes messages that were acted on; raises as :meth:`receive` does."""
         receipts = list(receipts)
         for first in range(0, len(receipts), _AT_ONCE):
             entries = [

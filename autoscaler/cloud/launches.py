@@ -20,7 +20,7 @@ _LAUNCH: Final = "Launching a new EC2 instance"
 
 
 def refusals(activities: Iterable[ActivityTypeDef]) -> tuple[Refusal, ...]:
-    """Failed launches, newest first."""
+    """Returns the launches that failed, the newest first."""
     found: list[Refusal] = []
     for activity in activities:
         at = activity.get("EndTime") or activity["StartTime"]

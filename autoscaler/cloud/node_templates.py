@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeTemplate:
-    """Of one group as AWS describes it now."""
+    """What a new node of one group offers, as AWS describes the group now."""
 
     raw: AutoScalingGroupTypeDef
     entry: GroupEntry | None
@@ -39,7 +39,7 @@ class NodeTemplate:
 
     @classmethod
     def of(cls, raw: AutoScalingGroupTypeDef, policy: Policy) -> NodeTemplate:
-        """By this policy."""
+        """Makes the template of a group from its tags and what the policy's entry says."""
         tags = tags_of(raw)
         entry, labels = policy.entry(tags.get(words.TAG_GROUP, "")), _under(tags, words.TEMPLATE_LABEL)
         capacity_type = labels.get(words.CAPACITY_TYPE) or (entry.capacity_type if entry else "")

@@ -56,7 +56,7 @@ class Prices:
     def _dearest(
         self, types: tuple[str, ...], *, zone: str, capacity: CapacityType, entry: GroupEntry | None
     ) -> float | None:
-        """Of a set of types the highest price, so that limits hold whichever comes; ``None`` where one is unknown."""
+        """Returns the highest price of the types, so that limits hold whichever comes; ``None``: one is unknown."""
         prices = [self._price(kind, zone=zone, capacity=capacity, entry=entry) for kind in types]
         known = [price for price in prices if price is not None]
         return max(known) if len(known) == len(prices) else None

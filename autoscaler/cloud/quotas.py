@@ -40,7 +40,7 @@ class Quota:
         return max(0, self.most - self.used)
 
     def __str__(self) -> str:
-        """For messages."""
+        """Says how much of the quota is in use, for messages."""
         return f"quota {self.code} ({self.name}): {self.used} of {self.most} vCPUs are in use"
 
 
@@ -65,7 +65,7 @@ class Quotas:
         self._told: set[str] = set()
 
     def holds(self, code: str, vcpus: int) -> None:
-        """At least so many are in use, or on their way: what Auto Scaling is launching no instance shows yet."""
+        """Counts at least so many as in use or on their way: what Auto Scaling is launching no instance shows yet."""
         quota = self._known.get(code)
         if quota is not None and quota.used < vcpus:
             quota.used = vcpus
@@ -99,7 +99,7 @@ class Quotas:
         return self._known.get(code)
 
     def took(self, code: str, vcpus: int) -> None:
-        """So many more are in use."""
+        """Counts so many more as in use."""
         quota = self._known.get(code)
         if quota is not None:
             quota.used += vcpus
@@ -122,7 +122,7 @@ class Quotas:
                     yield str(one["InstanceType"]), one.get("InstanceLifecycle") == "spot"
 
     def _tell(self, quota: Quota) -> None:
-        """Once, until it is less used again."""
+        """Warns once that the quota is nearly used up, until it is less used again."""
         if quota.used < NEARLY * quota.most:
             self._told.discard(quota.code)
         elif quota.code not in self._told:

@@ -65,12 +65,12 @@ class Reservations:
         return self._blocks.get(code)
 
     def holds(self, code: str, vcpus: int) -> None:
-        """At least so much of it is in use, or on its way: what Auto Scaling is launching EC2 does not count yet."""
+        """Counts at least so much as in use or on its way: what is being launched EC2 does not count yet."""
         if code in self._known:
             self._known[code].used = max(self._known[code].used, vcpus)
 
     def took(self, code: str, vcpus: int) -> None:
-        """So much more of it is in use."""
+        """Counts so much more of it as in use."""
         if code in self._known:
             self._known[code].used += vcpus
 

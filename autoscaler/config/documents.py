@@ -126,7 +126,7 @@ def read_text(path: Path, *, what: str) -> str:
 
 
 def parse_document(text: str, model: type[D], *, what: str, source: str) -> D:
-    """As :func:`read_document`, from text; ``source`` stands for the file's name."""
+    """Reads a document from text, as :func:`read_document` does; ``source`` stands for the file's name."""
     data, root = read_mapping(text, what=what, source=source)
     known = {field.alias or name for name, field in model.model_fields.items()}
     if data and not data.keys() & known:  # another file, which may be a secret one: no line of it
@@ -158,7 +158,7 @@ def parse_data(
     entry: str = "",
     written: Callable[[], yaml.Node | None] = lambda: None,
 ) -> D:
-    """As :func:`read_document`, from values that were read already, of which ``entry`` says which part they are.
+    """Reads a document from values that were parsed already; ``entry`` says which part of the file they are.
 
     ``written`` gives what they were read from, for the line numbers; it is asked only where there is a mistake.
     """
@@ -187,7 +187,7 @@ class _UniqueKeys(yaml.SafeLoader):
     """Keys are text, also ``on`` and ``1``; a mapping that says one twice is a mistake, not a silent last-one-wins."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's
-        """As the safe loader's, refusing repeats."""
+        """Constructs a mapping as the safe loader does, and refuses keys that are given twice."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -201,7 +201,7 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
-        """As the safe loader's; ``20:30`` is a time of day, not a number to the base of sixty."""
+        """Constructs an integer as the safe loader; ``20:30`` is a time of day, not of base sixty."""
         return node.value if ":" in node.value else super().construct_yaml_int(node)
 
 
@@ -232,7 +232,7 @@ def _mistake(error: Any, model: type[Document], root: yaml.Node | None, data: An
 
 
 def _unlike(error: Any, model: type[Document], path: list[Any], data: Any) -> str:
-    """Of text that is not like what it should be: what that is, in the words of the field."""
+    """Says what stands there instead of what should, in the words of the field."""
     named = path[:-1] if path and isinstance(path[-1], int) else path  # one of a list: what the list holds
     field = _fields(model, named, data).get(str(named[-1])) if named else None
     if error["type"] != "string_pattern_mismatch" or not (field and field.description):

@@ -37,7 +37,7 @@ def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def one_spelling(text: str) -> str:
-    """Of the many that IPv6 and DNS have for one."""
+    """Returns one spelling of an address, of the many that IPv6 and DNS have for it."""
     try:
         return str(address_of(text))
     except ValueError:

@@ -59,7 +59,7 @@ class TaintEntry(Document):
     )
 
     def as_taint(self) -> Taint:
-        """The noun."""
+        """Returns the taint as the planner knows it."""
         return Taint(key=self.key, value=self.value, effect=self.effect)
 
 

@@ -35,7 +35,7 @@ class Token:
     secret: str
 
     def __str__(self) -> str:
-        """As a kubelet shows it."""
+        """Writes the token as a kubelet shows it."""
         return f"{self.key}.{self.secret}"
 
 
@@ -126,7 +126,7 @@ class Declared:
             return Declared()
 
     def annotation(self) -> dict[str, str]:
-        """As it is written on the Node."""
+        """Returns the annotation as it is written on the Node."""
         found = {"labels": sorted(self.labels), "taints": sorted(map(list, self.taints))}
         return {words.DECLARED: json.dumps(found, separators=(",", ":"))}
 
@@ -137,7 +137,7 @@ def place(taint: Mapping[str, Any]) -> Place:
 
 
 def places(taints: Iterable[Mapping[str, Any]]) -> frozenset[Place]:
-    """Of each."""
+    """Returns the place of each taint."""
     return frozenset(map(place, taints))
 
 

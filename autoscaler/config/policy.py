@@ -240,11 +240,11 @@ class Policy(Document):
     @model_validator(mode="after")
     def _zones_in_region(self) -> Policy:
         named = {zone[:-1] for group in self.groups for zone in group.zones}
-        meant = difflib.get_close_matches(self.region, named, n=1, cutoff=0.85)
-        if meant and len(named) == 1 and self.region not in named:  # a typo, rather than zones of another region
+        close = difflib.get_close_matches(self.region, named, n=1, cutoff=0.85)
+        if close and len(named) == 1 and self.region not in named:  # a typo, rather than zones of another region
             message = (
-                f"region {self.region!r} has none of the zones that the groups name, which are all in {meant[0]}: "
-                f"write region: {meant[0]}, or zones such as {self.region}a"
+                f"region {self.region!r} has none of the zones that the groups name, which are all in {close[0]}: "
+                f"write region: {close[0]}, or zones such as {self.region}a"
             )
             raise ValueError(message)
         for group in self.groups:

@@ -35,7 +35,7 @@ class Change:
     effect: Effect
 
     def __str__(self) -> str:
-        """As a line of a report."""
+        """Writes the change as a line of a report."""
         return f"{self.path}: {self.words}" + (" (pending `pulumi up`)" if self.effect == "infrastructure" else "")
 
 

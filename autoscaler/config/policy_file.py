@@ -62,7 +62,7 @@ class PolicyFile:
         threading.Thread(target=self._keep, args=(wake,), name="policy file", daemon=True).start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """Ends the thread."""
         self._stopping.set()
 
     def _keep(self, wake: Callable[[], None]) -> None:

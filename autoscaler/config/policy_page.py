@@ -41,7 +41,7 @@ class _WithTimes(GenerateJsonSchema):
     """Defaults that are times as people write them."""
 
     def encode_default(self, dft: Any) -> Any:
-        """As pydantic's, but for times; a part of the file that may be left out has the defaults of its keys."""
+        """Writes a default as pydantic, but for times; an optional part has the defaults of its keys."""
         if isinstance(dft, BaseModel):
             return {}
         return span_in_words(dft) if isinstance(dft, timedelta) else super().encode_default(dft)

@@ -48,7 +48,7 @@ def manifests(spec: ReleaseSpec) -> list[Manifest]:
 
 
 def monitoring() -> list[Manifest]:
-    """For a cluster with the Prometheus operator: a Service without an address, and the ServiceMonitor that asks it.
+    """Returns a Service without an address and its ServiceMonitor, for a cluster with the Prometheus operator.
 
     https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.ServiceMonitor
     """

@@ -54,7 +54,7 @@ class Budget(Document):
 
 
 class ClusterBudget(Budget):
-    """Of all groups together, of namespaces and of owners. Absent: none."""
+    """The budget of all groups together, and of namespaces and owners. Absent: none."""
 
     namespaces: Annotated[dict[str, Budget], live()] = Field(
         default_factory=dict,
@@ -116,7 +116,7 @@ class Schedule(Document):
         return (turn for times in self._times(now) for turn in times if turn > now)
 
     def _times(self, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """From when to when it is in force, in UTC, on the days around ``now``."""
+        """Yields from when to when it is in force, in UTC, on the days around ``now``."""
         zone = ZoneInfo(self.time_zone)
         today = now.astimezone(zone).date()
         for day in (today + number * _ONE_DAY for number in range(-1, 9)):

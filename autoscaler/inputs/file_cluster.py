@@ -107,7 +107,7 @@ def _tolerant(pod: Pod) -> Pod:
 
 
 def _names(offers: Sequence[Offer]) -> Iterator[str]:
-    """Of each one's entry, spelled as a policy's entries are: one type is one entry in all zones."""
+    """Yields the name of each offer's entry, spelled as a policy's entries are: one type is one entry in all zones."""
     used: Counter[tuple[str, str]] = Counter()
     for offer in offers:
         kind = f"{offer.price.instance_type} {offer.price.capacity_type}"

@@ -60,7 +60,7 @@ class Written:
 
     @property
     def is_object(self) -> bool:
-        """Whether it has fields."""
+        """Says whether this is an object with fields, not a bare value."""
         return isinstance(self.raw, (dict, msgspec.Raw))
 
     def told(self) -> str:
@@ -72,11 +72,11 @@ class Written:
         return _decoded(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
 
     def read(self, model: Any) -> Any:
-        """As this; a mistake is told with the object's name. What is null is absent."""
+        """Reads the object as ``model``; a mistake is told with the object's name. What is null is absent."""
         return self.made(model, lambda parsed: parsed)
 
     def made(self, model: Any, make: Callable[[Any], Made]) -> Made:
-        """The same, made into a noun; a value that means nothing is told in the same way."""
+        """The same, made into a value of the model; a value that means nothing is told in the same way."""
         try:
             return make(self._parsed(model))
         except ValueError as error:
@@ -110,7 +110,7 @@ class Written:
 
 
 def objects_in(text: str, source: str) -> Iterator[Written]:
-    """All of them."""
+    """Yields each object of a file of JSON or YAML, those of its Lists among them."""
     try:
         found = msgspec.json.decode(text, type=_List | list[msgspec.Raw])
     except msgspec.DecodeError as error:
@@ -122,7 +122,7 @@ def objects_in(text: str, source: str) -> Iterator[Written]:
 
 
 def _decoded(raw: msgspec.Raw | str) -> Any:
-    """As it stands; a whole number of more digits than Python reads as a float, which no field of an object takes."""
+    """Decodes JSON; an integer of more digits than Python reads becomes a float, which no field of an object takes."""
     try:
         return msgspec.json.decode(raw)
     except msgspec.ValidationError:

@@ -78,7 +78,7 @@ def labels_elsewhere(price: Price, *, region: str) -> dict[str, str]:
 
 
 def _of_karpenter(price: Price) -> dict[str, str]:
-    """By the end of the label's key."""
+    """Returns Karpenter's labels of an instance type, by the end of the label's key."""
     said: dict[str, object] = {"cpu": price.vcpus, "memory": price.memory_mib}
     if price.room[words.GPU] and price.gpu_model:
         said |= {"gpu-count": price.room[words.GPU], "gpu-memory": price.gpu_memory_mib}
@@ -89,7 +89,7 @@ def _of_karpenter(price: Price) -> dict[str, str]:
 
 
 def notes_on(pods: Iterable[Pod]) -> list[str]:
-    """Of those that pods ask for, which an autoscaler cannot know of a node that is to be bought."""
+    """Notes labels that pods ask for and that cannot be known of a node that is to be bought."""
     asked = Counter(
         key
         for pod in pods

@@ -209,10 +209,10 @@ def _expand(one: Written, model: Any, reading: _Reading) -> None:
         return found
 
     made = one.made(model, pods)
-    for pod in made or ():
-        reading.made.append(pod.noun)
-        application_with(reading.applications, pod)
-        _note_class(pod.noun, pod.spec, reading)
+    for found_pod in made or ():
+        reading.made.append(found_pod.pod)
+        application_with(reading.applications, found_pod)
+        _note_class(found_pod.pod, found_pod.spec, reading)
     if made == []:
         reading.notes.append(f"{one.named()} asks for no pods as it is")
 
@@ -221,12 +221,12 @@ def _keep_room(reading: _Reading) -> None:
     """Placeholders of YuniKorn's task groups are asked for in place of the pods that they keep room for."""
     for (_, name), application in reading.applications.items():
         made = list(made_for(application))
-        covered = {id(pod.noun) for pod in in_their_places(application, made)}
+        covered = {id(member.pod) for member in in_their_places(application, made)}
         reading.pods = [pod for pod in reading.pods if id(pod) not in covered]
         reading.made = [pod for pod in reading.made if id(pod) not in covered]
-        for pod in made:
-            reading.made.append(pod.noun)
-            _note_class(pod.noun, pod.spec, reading)
+        for placeholder in made:
+            reading.made.append(placeholder.pod)
+            _note_class(placeholder.pod, placeholder.spec, reading)
         if covered:
             theirs = "takes the place of a placeholder" if len(covered) == 1 else "take the places of placeholders"
             reading.notes.append(f"YuniKorn's application {name}: {len(covered)} of its pods {theirs}")

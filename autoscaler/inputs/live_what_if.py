@@ -24,7 +24,7 @@ def ask_what_if(kube: Kube, text: str, *, source: str, namespace: str = words.NA
 
 
 def ask_impossible(kube: Kube, text: str, *, source: str, namespace: str = words.NAMESPACE) -> tuple[Reason, ...]:
-    """Of the objects of the text, what could never be placed, even if nothing else ran. Raises likewise."""
+    """Asks which of the objects could never be placed, even if nothing else ran. Raises as :func:`ask_what_if` does."""
     return msgspec.convert(_asked(kube, "impossible", text, source, namespace), tuple[Reason, ...], strict=False)
 
 

@@ -112,7 +112,7 @@ def _of_policy(prices: Sequence[Price], policy: Policy) -> Iterable[Offer]:
 
 
 def _price_of(by_type: Mapping[str, Sequence[Price]], kind: str, zone: str, entry: GroupEntry) -> Price:
-    """In that zone and as that capacity, where the catalogue tells them apart; else what it says of the type."""
+    """Returns the price in that zone for that capacity, where the catalogue tells them apart; else that of the type."""
     known = by_type.get(kind, ())
     if not known:
         raise BadInput(f"group {entry.name!r}: instance_type {kind!r} is not in the catalogue")

@@ -47,7 +47,7 @@ class LeftWaiting:
 
     @property
     def would_fit_if(self) -> str:
-        """In words."""
+        """Says what would have to change for the pod to fit, in words."""
         return together(self.changes)
 
 
@@ -79,7 +79,7 @@ class OfflinePlan:
     """What of the files is not planned for, in words."""
 
     def as_json(self) -> dict[str, Any]:
-        """As it is printed."""
+        """Returns the plan as ``--json`` prints it."""
         return {
             "nodes": [
                 {
@@ -187,7 +187,7 @@ def _names(pods: Iterable[Pod]) -> dict[str, str]:
 
 
 def _told(decided: Plan, cluster: Cluster) -> OfflinePlan:
-    """In names."""
+    """Turns a plan of keys and groups into one of names as the files have them."""
     names, groups = _names(cluster.pods), {group.name: group for group in cluster.groups}
     there = {node.name for node in cluster.nodes}
     assignments, numbers = decided.memory.assignments, Counter[str]()

@@ -35,19 +35,19 @@ class Application:
     """That are in the file, by task group."""
 
 
-def application_with(applications: dict[tuple[str, str], Application], pod: PodMade) -> None:
+def application_with(applications: dict[tuple[str, str], Application], made: PodMade) -> None:
     """Note the pod with its application, where it has one."""
-    if not is_in_task_group(pod.meta, pod.spec) or not (name := application_of(pod.meta)):
+    if not is_in_task_group(made.meta, made.spec) or not (name := application_of(made.meta)):
         return
-    found = applications.setdefault((pod.meta.namespace, name), Application())
-    group = pod.meta.annotations.get(TASK_GROUP, "")
-    if is_placeholder(pod.meta):
-        found.placeholders[group] += not pod.noun.is_finished
+    found = applications.setdefault((made.meta.namespace, name), Application())
+    group = made.meta.annotations.get(TASK_GROUP, "")
+    if is_placeholder(made.meta):
+        found.placeholders[group] += not made.pod.is_finished
         return
-    if found.originator is None and task_groups(pod.meta):
-        found.originator = pod
-    if pod.noun.node is None and not pod.noun.is_finished:
-        found.members.append(pod)
+    if found.originator is None and task_groups(made.meta):
+        found.originator = made
+    if made.pod.node is None and not made.pod.is_finished:
+        found.members.append(made)
 
 
 def made_for(application: Application) -> Iterator[PodMade]:

@@ -70,7 +70,7 @@ class PodAutoscalers:
     """By namespace, kind and name of the workload."""
 
     def read(self, one: Written) -> bool:
-        """Whether it is one."""
+        """Reads the object if it is an autoscaler of pods; says whether it is."""
         model = _MODELS.get((one.api_group, one.kind))
         if model is None:
             return False

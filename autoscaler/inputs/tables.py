@@ -134,7 +134,7 @@ class _Row:
         return int(value)
 
     def wrong(self, column: str, value: str, wanted: str) -> BadInput:
-        """The mistake in words."""
+        """Returns the error that names file, line, column and what was wanted."""
         return BadInput(f"{self.source}:{self.line}: column {column} = {value!r}: {wanted}")
 
 
@@ -156,7 +156,7 @@ def _is_kubernetes(text: str) -> bool:
 
 
 def _nodes(text: str, source: str) -> list[Node]:
-    """Of a file that may hold the pods, too: ``kubectl get nodes,pods -A -o json``."""
+    """Reads nodes from a file that may hold the pods, too: ``kubectl get nodes,pods -A -o json``."""
     from autoscaler.inputs.kube_lists import objects_in  # noqa: PLC0415 - not needed for tables
     from autoscaler.kube.schema.convert import node_from  # noqa: PLC0415
     from autoscaler.kube.schema.core import NodeJson  # noqa: PLC0415
@@ -171,7 +171,7 @@ def _nodes(text: str, source: str) -> list[Node]:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Nothing here makes cycles, and the collector would walk through all pods again and again."""
+    """Pauses garbage collection: nothing here makes cycles, and it would walk through all pods repeatedly."""
     was_on = gc.isenabled()
     gc.disable()
     try:

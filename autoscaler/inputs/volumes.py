@@ -68,7 +68,7 @@ class Volumes:
 
     def add(self, claim: ClaimJson) -> None:
         """A claim of the file. Raises ``ValueError`` for an amount that is none."""
-        self._claims[claim.metadata.namespace, claim.metadata.name] = _with_noun(claim)
+        self._claims[claim.metadata.namespace, claim.metadata.name] = _with_value(claim)
 
     def add_made(self, claim: ClaimJson) -> None:
         """The same for one that a controller makes for a pod, unless the file has it."""
@@ -103,15 +103,15 @@ class Volumes:
         return Storage(claims, self._volumes, classes, self._drivers), tuple(notes)
 
     def _claim(self, key: _Key) -> VolumeClaim:
-        """The noun: bound where the file holds its volume, and of the default class where it names none."""
-        raw, noun = self._claims.get(key) or _with_noun(ClaimJson(metadata=Meta(namespace=key[0], name=key[1])))
+        """Returns the claim: bound where the file holds its volume, and of the default class where it names none."""
+        raw, value = self._claims.get(key) or _with_value(ClaimJson(metadata=Meta(namespace=key[0], name=key[1])))
         named = raw.spec.storage_class_name
-        volume = noun.volume or raw.spec.volume_name or self._promised.get(key, "")
+        volume = value.volume or raw.spec.volume_name or self._promised.get(key, "")
         return replace(
-            noun,
+            value,
             volume=volume if volume in self._volumes else "",
             storage_class=self._default if named is None else named,
-            modes=noun.modes or frozenset({"ReadWriteOnce"}),
+            modes=value.modes or frozenset({"ReadWriteOnce"}),
         )
 
     def _class(self, name: str, claims: list[VolumeClaim]) -> VolumeClass:
@@ -122,7 +122,7 @@ class Volumes:
         return VolumeClass(name, provisioner=driver, waits=True)
 
 
-def _with_noun(claim: ClaimJson) -> tuple[ClaimJson, VolumeClaim]:
+def _with_value(claim: ClaimJson) -> tuple[ClaimJson, VolumeClaim]:
     return claim, claim_from(claim)
 
 

@@ -48,7 +48,7 @@ class _Replicated(Json, frozen=True):
     spec: _ReplicasSpec = _ReplicasSpec()
 
     def scaled(self, least: int, most: int) -> _Replicated:
-        """With so many pods; one that is at zero stays there (HorizontalPodAutoscaler is off then)."""
+        """Returns it with so many pods; one that is at zero stays there (HorizontalPodAutoscaler is off then)."""
         many = self.spec.replicas and max(least, min(most, self.spec.replicas))
         return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, replicas=many))
 

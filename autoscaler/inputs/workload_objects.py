@@ -74,7 +74,7 @@ def model_of(one: Written) -> Any | None:
 class PodMade:
     """A pod that a controller makes, and the volume claims that are made with it."""
 
-    noun: Pod
+    pod: Pod
     spec: PodSpec
     meta: Meta
     """As its controller writes it, the pod's own name aside."""

@@ -1,4 +1,4 @@
-"""What is known of the cluster now: the nouns by kind, and a bell for threads that wait for a change.
+"""What is known of the cluster now: the objects by kind, and a bell for threads that wait for a change.
 
 What decides waits for :meth:`Store.wait`, then takes :meth:`Store.cluster`, one frozen look at everything.
 """
@@ -62,7 +62,7 @@ Key = tuple[str, str]
 
 
 class Store:
-    """The nouns by kind. Safe to use from several threads; every change that matters wakes what waits."""
+    """The objects by kind. Safe to use from several threads; every change that matters wakes what waits."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -92,13 +92,13 @@ class Store:
     # --- Asked by what decides ---
 
     def wait(self, since: int, *, seconds: float | None) -> int:
-        """Until something changed after ``since``, or the time is over; gives the count of changes so far."""
+        """Waits until something changed after ``since``, or the time is over; returns the count of changes so far."""
         with self._changed:
             self._changed.wait_for(lambda: self._changes > since, timeout=seconds)
             return self._changes
 
     def settle(self, *, quiet: float, at_most: float) -> int:
-        """Until no new pod has come for ``quiet`` seconds, at most for ``at_most``; gives the count of changes so far.
+        """Waits until no new pod has come for ``quiet`` seconds, at most ``at_most``; returns the count of changes.
 
         A job's pods come one after the other; what happens to pods that are there is no reason to wait longer.
         """
@@ -116,7 +116,7 @@ class Store:
             self._note()
 
     def expect(self, kind: Kind, *, served: bool = True) -> None:
-        """Without this kind, too, half a cluster would be known; or, where it is not ``served`` any more, no longer."""
+        """Adds to the kinds that must be listed before anything is decided; takes one that is not ``served`` away."""
         with self._changed:
             (self._expected.add if served else self._expected.discard)(kind.name)
 
@@ -142,7 +142,7 @@ class Store:
             return [kind for kind in LATE if kind in self._asked_about]
 
     def forget(self, kind: Kind) -> None:
-        """Nothing is known of the kind any more."""
+        """Forgets all that is known of the kind."""
         with self._changed:
             self._expected.discard(kind.name)
             self._objects.pop(kind.name, None)
@@ -183,7 +183,7 @@ class Store:
             )
 
     def pod(self, key: str) -> Pod | None:
-        """The pod ``namespace/name``."""
+        """Returns the pod ``namespace/name``."""
         namespace, _, name = key.partition("/")
         found: Pod | None = self._get(PODS, (namespace, name))
         return found
@@ -201,7 +201,7 @@ class Store:
             return kind.name in self._objects
 
     def object(self, kind: Kind, key: Key) -> Any:
-        """The noun of that kind, ``None`` where there is none."""
+        """Returns the object of that kind, ``None`` where there is none."""
         return self._get(kind, key)
 
     def room_on(self, node: str) -> Resources:
@@ -230,13 +230,13 @@ class Store:
         with self._changed:
             known = self._objects.get(kind.name, {})
             first, changed = kind.name not in self._objects, len(known) != len(listed)
-            for key, (version, noun) in listed.items():
+            for key, (version, value) in listed.items():
                 old = known.get(key)
-                if old is not None and (old[0] > version or old[1] == noun):
+                if old is not None and (old[0] > version or old[1] == value):
                     listed[key] = old
                     continue
                 changed = True
-                self._count(kind, old and old[1], noun)
+                self._count(kind, old and old[1], value)
             for key in known.keys() - listed.keys():
                 changed = True
                 self._count(kind, known[key][1], None)
@@ -244,19 +244,19 @@ class Store:
             if first or changed:
                 self._moved(kind)
 
-    def put(self, kind: Kind, key: Key, version: int, noun: Any) -> None:
+    def put(self, kind: Kind, key: Key, version: int, value: Any) -> None:
         """One object that was added or changed."""
         with self._changed:
             shelf = self._objects.setdefault(kind.name, {})
             known = shelf.get(key)
             if known is not None and known[0] > version:
                 return
-            if known is not None and known[1] == noun:  # the object is kept: looks know it by its identity
+            if known is not None and known[1] == value:  # the object is kept: looks know it by its identity
                 shelf[key] = (version, known[1])
                 return
-            shelf[key] = (version, noun)
+            shelf[key] = (version, value)
             self._arrivals += known is None and kind is PODS
-            self._count(kind, known and known[1], noun)
+            self._count(kind, known and known[1], value)
             self._moved(kind)
 
     def drop(self, kind: Kind, key: Key) -> None:
@@ -280,12 +280,12 @@ class Store:
             self._note()
 
     def saw_node(self, raw: NodeJson) -> None:
-        """As :meth:`saw_pod`."""
+        """Takes over our own write to a node, as :meth:`saw_pod` does."""
         if self.node(raw.metadata.name) is not None:
             self.put(NODES, ("", raw.metadata.name), raw.metadata.version(), node_from(raw))
 
     def saw_job(self, raw: JobJson) -> None:
-        """As :meth:`saw_pod`."""
+        """Takes over our own write to a Job, as :meth:`saw_pod` does."""
         key = (raw.metadata.namespace, raw.metadata.name)
         if self._get(JOBS, key) is not None:
             self.put(JOBS, key, raw.metadata.version(), job_from(raw))
@@ -325,7 +325,7 @@ class Store:
                 self._note()
 
     def forget_groups(self) -> None:
-        """Nothing is known of the groups until AWS has answered a question that is asked from now on."""
+        """Forgets the groups until AWS has answered a question that is asked from now on."""
         with self._changed:
             self._groups, self._groups_forgotten = None, time.monotonic()
             self._note()
@@ -370,7 +370,7 @@ class Store:
                 self.on_question(kind)
 
     def _all(self, kind: Kind) -> tuple[Any, ...]:
-        return tuple([noun for _, noun in self._objects.get(kind.name, {}).values()])
+        return tuple([value for _, value in self._objects.get(kind.name, {}).values()])
 
     def _get(self, kind: Kind, key: Key) -> Any:
         with self._changed:
@@ -394,7 +394,7 @@ class Store:
         """Made anew only after something of it has changed; ``None`` until all of it was listed."""
         if self._storage is None and all(kind.name in self._objects for kind in STORAGE):
             claims, volumes, classes, drivers = (
-                [noun for _, noun in self._objects[kind.name].values()] for kind in STORAGE
+                [value for _, value in self._objects[kind.name].values()] for kind in STORAGE
             )
             self._storage = Storage(
                 claims={(one.namespace, one.name): one for one in claims},

@@ -110,7 +110,7 @@ class Kube:
 
     @classmethod
     def connect(cls, kubeconfig: Path | None = None) -> Kube:
-        """By ``kubeconfig``, else $KUBECONFIG, else ~/.kube/config, else as the pod that we run in.
+        """Connects by ``kubeconfig``, else $KUBECONFIG, else ~/.kube/config, else as the pod that we run in.
 
         Raises ``BadInput`` where there is no usable configuration, ``Unavailable`` where the server does not answer.
         """

@@ -91,7 +91,7 @@ class _Complaints(logging.Handler):
         self.said: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what it says."""
+        """Keeps what the kubeconfig's reader complains of."""
         if record.module == "kube_config":
             self.said.append(record.getMessage())
 

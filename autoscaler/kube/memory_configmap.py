@@ -100,7 +100,7 @@ class MemoryConfigMap:
 
 
 def as_text(memory: Memory) -> str:
-    """As JSON, in an order that says nothing."""
+    """Writes the memory as JSON, in an order that says nothing."""
     text = _Text(
         backoffs=dict(memory.backoffs),
         assignments=_by_node(memory.assignments),

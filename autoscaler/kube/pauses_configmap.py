@@ -31,7 +31,7 @@ class _Said(Json, frozen=True):
 
 
 def pauses_kind(namespace: str) -> Kind:
-    """The ConfigMap of an autoscaler in that namespace, to be followed: its noun are the pauses."""
+    """The ConfigMap of an autoscaler in that namespace, to be followed: its value is the pauses."""
 
     def decode(raw: msgspec.Raw) -> tuple[Meta, tuple[Pause, ...]]:
         found = _DECODER.decode(raw)

@@ -39,7 +39,7 @@ _DECODER: Final = msgspec.json.Decoder(ConfigMapJson)
 
 
 def one_configmap(namespace: str, name: str) -> Kind:
-    """That ConfigMap alone, to be followed: its noun is its data."""
+    """That ConfigMap alone, to be followed: its value is its data."""
 
     def decode(raw: msgspec.Raw) -> tuple[Meta, dict[str, str]]:
         found = _DECODER.decode(raw)
@@ -81,10 +81,10 @@ class PolicyConfigMap:
         return self._edition(data)
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Nothing: the observer follows the kind, and the store wakes."""
+        """Starts nothing: the observer follows the kind, and the store wakes."""
 
     def stop(self) -> None:
-        """Nothing, as above."""
+        """Ends nothing: the watch ends with its observer."""
 
     def _edition(self, data: dict[str, str]) -> Edition:
         if words.POLICY_KEY not in data:

@@ -19,5 +19,5 @@ class RetryDelay:
         return now
 
     def reset(self) -> None:
-        """Something worked."""
+        """Begins again with the shortest wait, after an attempt that worked."""
         self._next = self._least

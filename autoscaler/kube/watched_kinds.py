@@ -1,4 +1,4 @@
-"""The kinds of object that the autoscaler follows: where each is listed and watched, and how it becomes a noun."""
+"""The kinds of object that the autoscaler follows: where each is listed and watched, and how it is converted."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Kind:
     decode: Callable[[msgspec.Raw], tuple[Meta, Any]]
 
 
-def _decoder(model: Any, noun: Callable[[Any], Any]) -> Callable[[msgspec.Raw], tuple[Meta, Any]]:
+def _decoder(model: Any, convert: Callable[[Any], Any]) -> Callable[[msgspec.Raw], tuple[Meta, Any]]:
     decoder = msgspec.json.Decoder(model)
 
     def decode(raw: msgspec.Raw) -> tuple[Meta, Any]:
         seen = decoder.decode(raw)
-        return seen.metadata, noun(seen)
+        return seen.metadata, convert(seen)
 
     return decode
 

@@ -57,7 +57,7 @@ class Observer:
         threading.Thread(target=self._discover, name="discover", daemon=True).start()
 
     def stop(self) -> None:
-        """End the threads."""
+        """Ends the threads."""
         self._stopping.set()
         self._kube.close()
 
@@ -127,8 +127,8 @@ class Observer:
             for raw in raws:
                 seen = self._decoded(kind, raw)
                 if seen:
-                    meta, noun = seen
-                    listed[meta.namespace, meta.name] = (meta.version(), noun)
+                    meta, value = seen
+                    listed[meta.namespace, meta.name] = (meta.version(), value)
         self._store.replace(kind, listed)
         return version
 
@@ -150,12 +150,12 @@ class Observer:
         seen = self._decoded(kind, change.object, change.type)
         if seen is None:
             return ""
-        meta, noun = seen
+        meta, value = seen
         key = (meta.namespace, meta.name)
         if change.type == "DELETED":
             self._store.drop(kind, key)
         elif change.type != "BOOKMARK":
-            self._store.put(kind, key, meta.version(), noun)
+            self._store.put(kind, key, meta.version(), value)
         return meta.resource_version
 
     def _decoded(self, kind: Kind, raw: msgspec.Raw, change: str = "ADDED") -> tuple[Meta, Any] | None:

@@ -1,4 +1,4 @@
-"""The nouns: one frozen look at a cluster, in plain values.
+"""One frozen look at a cluster, in plain values.
 
 Everything that decides (``fit``, ``pack``, ``scale_up``, ``scale_down``, ``plan``) is a function of these.
 ``kube/schema`` and ``cloud/autoscaling_groups.py`` make them from what the two APIs say; tests make them
@@ -226,7 +226,7 @@ class Notice:
         return self.kind != "rebalance"
 
     def __str__(self) -> str:
-        """In words."""
+        """Says what EC2 is about to do, in words."""
         if self.kind == "rebalance":
             return "EC2 warns that its spot capacity is likely to be interrupted"
         what = {
@@ -283,7 +283,7 @@ class CapacityBlock:
 
     @property
     def taken_back(self) -> datetime:
-        """From then on EC2 terminates what still runs in it."""
+        """Returns the moment from which EC2 terminates what still runs in it."""
         return self.ends - timedelta(minutes=30)
 
 
@@ -370,7 +370,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """So many pods of one template."""
+    """A number of pods of one template."""
 
     pod: Pod | None
     """The template; ``None``: it is not there."""

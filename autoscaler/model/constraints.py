@@ -1,4 +1,4 @@
-"""The nouns of scheduling constraints: what a node keeps off it, and what a pod asks of a node and of the pods around.
+"""Scheduling constraints: what a node keeps off it, and what a pod asks of a node and of the pods around.
 
 Plain values; ``feasibility.py`` says whether they hold.
 """
@@ -20,7 +20,7 @@ class Taint:
     effect: Effect = "NoSchedule"
 
     def __str__(self) -> str:
-        """As kubectl writes it: ``key=value:effect``."""
+        """Writes the taint as kubectl does: ``key=value:effect``."""
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 

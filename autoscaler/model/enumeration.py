@@ -12,5 +12,5 @@ def few(names: Iterable[str], most: int = 3) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``."""
+    """Returns ``1 node``, ``2 nodes``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

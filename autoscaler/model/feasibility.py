@@ -46,7 +46,7 @@ def requirement_holds(requirement: Requirement, value: str | None) -> bool:
 
 
 def _number_holds(operator: str, value: str, bound: str) -> bool:
-    """Of whole numbers of 64 bits alone, as the scheduler reads them."""
+    """Compares integers of 64 bits, and nothing else, as the scheduler does."""
     have, least = _whole(value), _whole(bound)
     if have is None or least is None:
         return False
@@ -122,7 +122,7 @@ def _asked(affinity: tuple[Term, ...], labels: Mapping[str, str], name: str) -> 
 
 
 def in_words(requirement: Requirement) -> str:
-    """For people: ``zone is us-east-1a``."""
+    """Says the requirement in words: ``zone is us-east-1a``."""
     values = ", ".join(requirement.values)
     match requirement.operator:
         case "In":
@@ -176,7 +176,7 @@ def amount_in_words(resource: str, amount: int) -> str:
 
 
 def why_no_room(amounts: Amounts, free: Mapping[str, int]) -> Reason | None:
-    """Which amount lacks first."""
+    """Returns the first resource of which too little is free."""
     for name, amount in amounts:
         if amount > free.get(name, 0):
             return Reason(f"not enough {name}", amount, max(0, free.get(name, 0)))

@@ -53,7 +53,7 @@ def quota_of(instance_type: str, *, spot: bool) -> str:
 
 
 def one_quota(instance_types: Iterable[str], *, spot: bool) -> str:
-    """Of a set of types the quota that all draw on; empty where they draw on several."""
+    """Returns the quota that all of a set of types draw on; empty where they draw on several."""
     found = {quota_of(one, spot=spot) for one in instance_types}
     return found.pop() if len(found) == 1 else ""
 
@@ -123,7 +123,7 @@ def by_name(name: str) -> InstanceType:
 
 
 def read_instance_type(described: Mapping[str, Any]) -> InstanceType:
-    """From one entry of EC2's ``DescribeInstanceTypes``."""
+    """Reads one entry of EC2's ``DescribeInstanceTypes``."""
     gpus = [gpu for gpu in described.get("GpuInfo", {}).get("Gpus", []) if gpu.get("Manufacturer") == "NVIDIA"]
     network = described["NetworkInfo"]
     architectures = described.get("ProcessorInfo", {}).get("SupportedArchitectures", [])

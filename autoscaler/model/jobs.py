@@ -80,5 +80,5 @@ class ElasticRole:
 
     @property
     def owner(self) -> str:
-        """As its pods name it."""
+        """Returns the owner as the job's pods name it."""
         return f"Job/{self.name}"

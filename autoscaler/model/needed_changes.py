@@ -15,7 +15,7 @@ from autoscaler.model.constraints import PodTerm, Requirement, Term, Toleration
 from autoscaler.model.enumeration import few
 from autoscaler.model.feasibility import amount_in_words, in_words
 from autoscaler.model.instance_types import is_reservation
-from autoscaler.model.labels import CAPACITY_BLOCK, DURATION, GPU
+from autoscaler.model.labels import CAPACITY_BLOCK, DURATION
 from autoscaler.model.resources import ATTACHMENTS
 
 Kind = Literal["pod", "policy", "money", "other"]
@@ -71,7 +71,7 @@ class NeededChange:
     """More for people, behind it."""
 
     def as_json(self) -> dict[str, Any]:
-        """For programs: what is empty is left out."""
+        """Returns the change for programs, without what is empty."""
         about = {name: getattr(self, name) for name in ("path", "pod", "run", "other") if getattr(self, name)}
         found: dict[str, Any] = about | ({"to": self.to} if self.to is not None else {})
         if self.toleration is not None:
@@ -103,7 +103,7 @@ class NeededChange:
         return found
 
     def __str__(self) -> str:
-        """For people, as what follows "it would fit if"."""
+        """Writes the change as what follows "it would fit if"."""
         if self.other == TIME_COMES:
             return self.note
         if self.path:
@@ -225,15 +225,10 @@ def _both(one: NeededChange, other: NeededChange) -> NeededChange:
 
 
 def together(changes: Iterable[NeededChange]) -> str:
-    """In words: all of them; empty where there are none."""
+    """Says all changes in words; empty where there are none."""
     return ", and ".join(map(str, changes))
 
 
 def selector_in_words(selector: Term) -> str:
     """The pods that a rule between pods means, in words."""
     return " and ".join(in_words(one) for one in selector) or "nothing is asked"
-
-
-def noun(resource: str) -> str:
-    """What people call it."""
-    return "GPUs" if resource == GPU else resource

@@ -44,7 +44,7 @@ class NodeRegister:
         self._index: NodeIndex | None = None
 
     def index(self, nodes: tuple[Node, ...]) -> NodeIndex:
-        """Of these nodes; the same object as before where all of them are the same objects."""
+        """Returns an index of these nodes; the same object as before where all of them are the same objects."""
         if self._index is not None and nodes is self._seen:
             return self._index
         known = self._named

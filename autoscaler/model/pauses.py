@@ -21,7 +21,7 @@ _OWNER: Final = "owner/"
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing is bought or terminated, everywhere or in one group; or nothing is bought."""
+    """A time in which nothing is bought or terminated, everywhere or in one group; or nothing is bought."""
 
     scope: str
     """``all``, or ``group.NAME`` of an entry; of buying alone ``buying`` or ``budget``, each maybe with ``.NAME``.
@@ -74,7 +74,7 @@ class Pause:
         return name.removeprefix(_OWNER) if name.startswith(_OWNER) else ""
 
     def __str__(self) -> str:
-        """In one line."""
+        """Says what is paused, until when, by whose command and why, in one line."""
         by = f" by {self.by}" if self.by else ""
         if self.scope.startswith(BLOCK):
             return f"{self.what} waits: {self.because}"

@@ -62,11 +62,11 @@ class PodIndex(Collection[Pod]):
     """Every pod of each gang of which one is unbound."""
 
     def __iter__(self) -> Iterator[Pod]:
-        """Every pod."""
+        """Iterates over all pods."""
         return iter(self.pods)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Returns the number of pods."""
         return len(self.pods)
 
     def __contains__(self, pod: object) -> bool:
@@ -142,7 +142,7 @@ class Register:
         return Resources.total(pod.requests for pod in (*there, *coming))
 
     def index(self, pods: tuple[Pod, ...]) -> PodIndex:
-        """As it is now; ``pods`` are the pods that the changes have led to."""
+        """Returns an index of the pods that the changes have led to."""
         for node in self._stale:
             here = self._on.get(node)
             if here:
@@ -188,7 +188,7 @@ class _Tally(Generic[T]):
         """Things whose counts no other index holds: those of the others are copied before they change."""
 
     def count(self, thing: T, node: str, by: int) -> None:
-        """So many more of it are there."""
+        """Counts so many more of it on the node."""
         if thing not in self._own:
             self._own.add(thing)
             self._counts[thing] = dict(self._counts.get(thing, ()))
@@ -201,7 +201,7 @@ class _Tally(Generic[T]):
             self._own.discard(thing)
 
     def frozen(self) -> Mapping[T, Counts]:
-        """As it is now, for good."""
+        """Returns the counts as they are now; they change no more."""
         self._own.clear()
         return dict(self._counts)
 

@@ -70,7 +70,7 @@ class Resources(Mapping[str, int]):
 
     @classmethod
     def parse(cls, quantities: Mapping[str, str | int | float]) -> Resources:
-        """From Kubernetes quantities, e.g. ``{"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": 1}``.
+        """Parses Kubernetes quantities, e.g. ``{"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": 1}``.
 
         Fractions of a unit are rounded up, as the API server does; more than any machine has is as much as none has.
         Raises ``ValueError`` naming the resource.
@@ -87,7 +87,7 @@ class Resources(Mapping[str, int]):
 
     @classmethod
     def total(cls, many: Iterable[Resources]) -> Resources:
-        """The sum of many."""
+        """Returns the sum of all amounts."""
         amounts: dict[str, int] = {}
         for one in many:
             for name, amount in one._amounts.items():  # noqa: SLF001 - its own kind
@@ -115,7 +115,7 @@ class Resources(Mapping[str, int]):
         return len(self._amounts)
 
     def __hash__(self) -> int:
-        """Equal amounts, equal hash."""
+        """Equal amounts have equal hashes."""
         return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -123,7 +123,7 @@ class Resources(Mapping[str, int]):
         return isinstance(other, Resources) and self._amounts == other._amounts
 
     def __add__(self, other: Resources) -> Resources:
-        """Both together."""
+        """Returns the sum of both amounts."""
         return Resources.total((self, other))
 
     def __sub__(self, other: Resources) -> Resources:
@@ -134,7 +134,7 @@ class Resources(Mapping[str, int]):
         return Resources(amounts)
 
     def __mul__(self, times: int) -> Resources:
-        """This many times over."""
+        """Returns each amount times a number."""
         return Resources({name: amount * times for name, amount in self._amounts.items()})
 
     def fits_in(self, room: Resources) -> bool:
@@ -143,11 +143,11 @@ class Resources(Mapping[str, int]):
         return all(amount <= available.get(name, 0) for name, amount in self._amounts.items() if amount > 0)
 
     def __repr__(self) -> str:
-        """For messages about defects."""
+        """Shows the amounts, for messages about defects."""
         return f"Resources({dict(self._amounts)})"
 
     def __str__(self) -> str:
-        """For people: ``8 nvidia.com/gpu, 32 cpu, 128Gi memory``."""
+        """Writes the amounts for people: ``8 nvidia.com/gpu, 32 cpu, 128Gi memory``."""
         return (
             ", ".join(f"{_readable(name, amount)} {name}" for name, amount in sorted(self._amounts.items()))
             or "nothing"

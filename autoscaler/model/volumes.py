@@ -1,4 +1,4 @@
-"""The nouns of volumes: claims, volumes, classes, and how many volumes of each driver a node takes.
+"""Volumes: claims, volumes, classes, and how many volumes of each driver a node takes.
 
 Plain values, made by ``kube/schema/storage.py`` of what the API server says;
 ``planner/placement/volume_constraints.py`` asks them where pods may go.

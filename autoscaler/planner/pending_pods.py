@@ -23,7 +23,7 @@ from autoscaler.planner.supply.fleet import Fleet
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Of one look."""
+    """The pods of one look that wait, with what decides about them."""
 
     index: PodIndex
     fleet: Fleet
@@ -81,7 +81,7 @@ def _with_rules(gang: Gang, cluster: Cluster, claims: Claims) -> Gang:
 def _let_in(
     gangs: list[Gang], blocks: LastsLongEnough, *, at_home: Collection[str], assignments: Mapping[str, Assignment]
 ) -> list[Gang]:
-    """With the Capacity Blocks that its pods may be placed in."""
+    """Returns the gangs with the Capacity Blocks that their pods may be placed in."""
     if not blocks.groups:
         return gangs
     return [

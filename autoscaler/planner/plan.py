@@ -74,7 +74,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What is decided about."""
+    """What one plan is made of."""
 
     cluster: Cluster
     """As if the orders had been carried out."""
@@ -133,7 +133,7 @@ def _scaled_up(look: _Look, limits: SearchLimits, answers: AnswerCache | None) -
 
 
 def _disrupted(look: _Look, scaled: _Scaled, limits: SearchLimits) -> _Disrupted:
-    """In this order the brake, which each of them asks, lets them."""
+    """Decides on disruptions in the order in which the brake, which each of them asks, lets them."""
     cluster, policy, fleet, up = look.cluster, look.policy, look.fleet, scaled.up
     brake = DrainBrake.of(cluster, policy, fleet, look.memory)
     sick = unhealthy(cluster, policy, fleet, brake)
@@ -220,7 +220,7 @@ def _steps(look: _Look, scaled: _Scaled, disrupted: _Disrupted) -> tuple[Step, .
 
 
 def _above_minima(steps: Iterable[Step], cluster: Cluster, fleet: Fleet, orders: Mapping[str, Order]) -> Iterator[Step]:
-    """Without terminations that AWS would refuse as others of the same plan bring the group to its minimum.
+    """Yields steps without terminations that AWS would refuse once the group is at its minimum.
 
     What is dead, or taken back by EC2, is ended all the same, and has a successor then. Nodes of ``orders`` that AWS
     has not answered are in the sizes, and may never come.

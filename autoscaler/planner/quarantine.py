@@ -57,7 +57,7 @@ def plan_or_tell(
     *,
     broken: Callable[[Exception], None] = lambda _error: None,
 ) -> Plan:
-    """As :func:`plan_around`; where planning breaks on no object alone, a plan that does nothing and says so."""
+    """Plans as :func:`plan_around`; where planning breaks on no object alone, a plan that does nothing and says so."""
     try:
         return plan_around(planner, cluster, policy, memory)
     except Exception as error:  # noqa: BLE001 - a defect must not end what cares for running jobs

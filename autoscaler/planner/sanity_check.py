@@ -28,7 +28,7 @@ class Counts:
 
     @classmethod
     def of(cls, cluster: Cluster) -> Counts:
-        """Of one look."""
+        """Counts what one look shows."""
         loads = pod_index_of(cluster.pods).loads
         return cls(
             nodes=len(cluster.nodes),

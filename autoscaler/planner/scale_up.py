@@ -180,7 +180,7 @@ class _Served:
 
     @property
     def looks(self) -> tuple[datetime, ...]:
-        """When to look again."""
+        """Returns the moments at which to look again."""
         waits = (when for wait in self.waits.values() for when in wait.looks)
         return tuple(sorted({*self.tried_at.values(), *self.rooms_at, *self.resizing.looks, *waits}))
 

@@ -48,7 +48,7 @@ class _Told:
 
     @property
     def real_changes(self) -> tuple[NeededChange, ...]:
-        """None where no search found what would help."""
+        """Returns the changes that help; none where no search found any."""
         return () if self.changes == (_CATCH_ALL,) else self.changes
 
 
@@ -84,7 +84,7 @@ class Unschedulable:
     _reasons: Reasons = field(init=False)
 
     def __post_init__(self) -> None:
-        """Nothing is asked yet."""
+        """Prepares the searches; nothing is asked yet."""
         self._search = Search(self.cluster, self.policy, self.fleet, self.market, work=Work(_WORK))
         self._of_pinned = Search(self.cluster, self.policy, self.fleet, self.market, work=Work(_WORK))
         self._reasons = Reasons(self._search)
@@ -111,7 +111,7 @@ class Unschedulable:
             yield from _waiting(gang, demand, known, changes or known.changes)
 
     def changes_for(self, pod: Pod) -> tuple[NeededChange, ...]:
-        """Of a pod that can go to one node only and does not fit there. The snapshot is as it was."""
+        """Returns what lets in a pod that can go to one node only and does not fit there. The snapshot is as it was."""
         start, search = self.market.snapshot.mark(), self._of_pinned
         demand = Demand(name=pod.key, pods=((pod.key, self.market.snapshot.shape(pod)),))
         found = search.smallest([pod], demand)
@@ -169,7 +169,7 @@ class Unschedulable:
     def _counting_on_others(
         self, found: Found, changes: tuple[NeededChange, ...], *, is_free: bool
     ) -> tuple[NeededChange, ...]:
-        """With what it takes that those before it in turn, which would be served first, leave it its places."""
+        """Adds what it takes that those before it in turn, which would be served first, leave it its places."""
         places = {id(place): place for _, place in found.placed.places}
         is_rival = {id(one): self._is_rival(one, places.values()) for one in self._before}
         for before in self._before:

@@ -56,10 +56,10 @@ class _Part(Protocol):
     """How one part of a decision is written."""
 
     def write(self, last: Any, now: Any) -> bytes | None:
-        """As JSON; ``None`` where it is as it was."""
+        """Writes the value as JSON; ``None`` where it is as it was."""
 
     def read(self, last: Any, raw: msgspec.Raw) -> Any:
-        """What was written."""
+        """Returns the value that was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class _Whole:
     unpack: Callable[[Any], Any] = lambda value: value
 
     def write(self, last: Any, now: Any) -> bytes | None:
-        """As in :class:`_Part`."""
+        """Writes the value whole, unless it is the last one."""
         return None if last is now or last == now else to_json(self.pack(now))
 
     def read(self, last: Any, raw: msgspec.Raw) -> Any:  # noqa: ARG002 - as in _Part
-        """As in :class:`_Part`."""
+        """Returns the value that was written."""
         return self.unpack(_decoder(self.type).decode(raw))
 
 
@@ -90,7 +90,7 @@ class _Items:
     unpack: Callable[[Any], Any] = lambda value: value
 
     def write(self, last: Any, now: Any) -> bytes | None:
-        """As in :class:`_Part`."""
+        """Writes which items are those of the last value, and the others whole."""
         if last is now:
             return None
         runs = list(_runs(last or (), now, self.name))
@@ -102,7 +102,7 @@ class _Items:
         return msgspec.Raw(to_json(self.pack(item)))
 
     def read(self, last: Any, raw: msgspec.Raw) -> Any:
-        """As in :class:`_Part`."""
+        """Puts the items together from the last value and those that were written."""
         found: list[Any] = []
         for one in msgspec.json.decode(raw, type=list[msgspec.Raw]):
             text = bytes(one)
@@ -230,7 +230,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
     "memory": _MEMORY,
     "steps": _Items(dict[str, msgspec.Raw], _name_of_step, _named_step, _step_of),
     "waiting": _Items(Waiting, lambda one: one.pod),
-    "meant_next": _ASSIGNMENTS,
+    "assignments_next": _ASSIGNMENTS,
     "memory_next": _MEMORY,
     "usd_per_hour": _Whole(float),
     "lower_bound_usd_per_hour": _Whole(float),
@@ -241,7 +241,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
     "doubt": _Whole(str),
 }
 """In the order in which they are written."""
-_FOLLOWS: Final = {"meant_next": "assignments", "memory_next": "memory"}
+_FOLLOWS: Final = {"assignments_next": "assignments", "memory_next": "memory"}
 """What a plan remembers is most often what the one before it did: it is written as what differs from that."""
 _OF_CLUSTER: Final = tuple(field.name for field in fields(Cluster))
 _OF_PLAN: Final = tuple(field.name for field in fields(Plan) if field.name != "memory")
@@ -257,7 +257,7 @@ def _parted(decision: Decision) -> dict[str, Any]:
         "policy": decision.policy,
         "assignments": tuple(decision.memory.assignments.items()),
         "memory": replace(decision.memory, assignments={}),
-        "meant_next": tuple(plan.memory.assignments.items()),
+        "assignments_next": tuple(plan.memory.assignments.items()),
         "memory_next": replace(plan.memory, assignments={}),
         "doubt": decision.doubt,
     }
@@ -265,7 +265,7 @@ def _parted(decision: Decision) -> dict[str, Any]:
 
 def _joined(parts: Mapping[str, Any]) -> Decision:
     """The decision of these parts."""
-    memory = replace(parts["memory_next"], assignments=dict(parts["meant_next"]))
+    memory = replace(parts["memory_next"], assignments=dict(parts["assignments_next"]))
     return Decision(
         cluster=Cluster(**{name: parts[name] for name in _OF_CLUSTER}),
         policy=parts["policy"],
@@ -334,7 +334,7 @@ def _plain(value: Any) -> Any:
     raise NotImplementedError(f"{type(value).__name__} is not recorded")
 
 
-def _noun(kind: type[Any], plain: Any) -> Any:
+def _value_from(kind: type[Any], plain: Any) -> Any:
     if kind is Resources:
         return Resources(plain)
     if kind is Policy:
@@ -349,4 +349,4 @@ def from_json(kind: Any, raw: bytes) -> Any:
 
 @cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, dec_hook=_noun)
+    return msgspec.json.Decoder(kind, dec_hook=_value_from)

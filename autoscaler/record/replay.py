@@ -30,7 +30,7 @@ class Tally:
     unread: int = 0
 
     def __str__(self) -> str:
-        """In one line."""
+        """Sums up in one line how decisions compare."""
         parts = [f"{self.same} decided the same again", f"{self.differ} otherwise"]
         parts += [f"{self.doubted} not decided, for the look was doubted"] if self.doubted else []
         parts += [f"{self.unread} places that cannot be read"] if self.unread else []

@@ -122,7 +122,7 @@ class Recorder:
         return self._folder / f"decisions-{now:%Y%m%dT%H%M%S.%f}Z-{self._identity}{SUFFIX}"
 
     def _make_room(self) -> None:
-        """For two more files: one may come to be as large as its last line makes it."""
+        """Makes room for two more files: one may come to be as large as its last line makes it."""
         self._folder.mkdir(parents=True, exist_ok=True)
         files = files_in(self._folder)
         sizes = {path: _size(path) for path in files}

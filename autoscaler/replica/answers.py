@@ -30,7 +30,7 @@ KnownFor = Callable[[Sequence[Pod]], tuple[Storage | None, Namespaces | None]]
 def answers_of(
     last: Last, record: Path | None, *, known_for: KnownFor, devices: Callable[[], tuple[GpuDevice, ...] | None]
 ) -> Mapping[str, Answer]:
-    """By name. All raise ``BadInput`` for a wrong question, ``Unavailable`` where nothing was decided yet.
+    """Returns the answers by name. They raise ``BadInput``; ``Unavailable`` before the first decision.
 
     ``record``: the folder in which earlier decisions are found, where one is kept. ``devices``: what exporters tell of
     GPUs; ``None`` where none is asked.

@@ -47,10 +47,10 @@ class Door:
         from prometheus_client.exposition import ThreadingWSGIServer  # noqa: PLC0415
 
         class Silent(WSGIRequestHandler):
-            """Logs no requests."""
+            """A request handler that logs nothing."""
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base class
-                """Nothing."""
+                """Logs nothing."""
 
         try:
             where = ("", port) if port is not None else ("127.0.0.1", 0)

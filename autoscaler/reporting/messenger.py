@@ -68,7 +68,7 @@ class Messenger:
         self._thread.start()
 
     def hopeless(self, waiting: Iterable[Waiting], pod: Callable[[str], Pod | None]) -> None:
-        """Tell each hopeless pod."""
+        """Writes an Event on each pod that cannot be helped."""
         now = [(pod(one.pod), in_words([one])[one.because]) for one in waiting if one.hopeless]
         self._write(HOPELESS, ((found, message) for found, message in now if found is not None))
 
@@ -81,7 +81,7 @@ class Messenger:
         self._write(UNREAD, ((pod, "; ".join(pod.unread)) for pod in pods if pod.unread))
 
     def _write(self, reason: str, now: Iterable[tuple[Pod, str]]) -> None:
-        """To those not told before; those gone are forgotten."""
+        """Writes to those not told before; those gone are forgotten."""
         told = self._told[reason]
         uids = set()
         for pod, message in now:

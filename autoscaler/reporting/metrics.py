@@ -237,7 +237,7 @@ class _LastLook(Collector):
         return (GaugeMetricFamily(one.name, one.says, labels=one.labels) for one in _OF_LAST_LOOK)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """What Prometheus is answered."""
+        """Yields the gauges of the last look when Prometheus asks."""
         last = self._last()
         found = standings(last.cluster, last.policy, last.plan).nodes if last is not None else ()
         sums: dict[str, Tally[tuple[str, ...]]] = {one.name: Tally() for one in _OF_LAST_LOOK}

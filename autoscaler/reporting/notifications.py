@@ -42,7 +42,7 @@ class News:
 
     @property
     def kind(self) -> str:
-        """As the rules name it; empty for what none is told of."""
+        """Returns the kind as the rules name it; empty for what none is told of."""
         if self.event == "step":
             return _STEPS.get(str(self.details.get("step")), "")
         if self.event == "waiting" and self.details.get("cause", STARTING) in _PASSES:
@@ -51,7 +51,7 @@ class News:
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Of the pods that it is about."""
+        """Returns the namespaces of the pods that it is about."""
         pods = cast("tuple[str, ...]", self.details.get("pods") or self.details.get("demand") or ())
         return frozenset(pod.partition("/")[0] for pod in pods)
 
@@ -76,7 +76,7 @@ class Notifier:
         self._lock = threading.Lock()
 
     def hear(self, event: str, text: str, details: Mapping[str, object]) -> None:
-        """A line was written."""
+        """Sends a line of the log to those that the policy names for its event."""
         policy = self._policy()
         if not policy.notifications or not self._acts():
             return

@@ -100,7 +100,7 @@ class Report:
         self.pauses = now
 
     def scheduled(self, names: Sequence[str]) -> None:
-        """These schedules of the policy are in force: what changes is told."""
+        """Says which schedules of the policy are in force, when that changes."""
         if tuple(names) != self.schedules:
             self.schedules = tuple(names)
             told = f"schedules in force: {', '.join(names)}" if names else "no schedule is in force any more"

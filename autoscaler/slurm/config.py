@@ -45,7 +45,7 @@ def check(policy: Policy) -> None:
 
 
 def slurm_conf(policy: Policy, groups: Iterable[Group], *, own: str, folder: Path) -> str:
-    """For slurm.conf to include, on all machines. ``own``: machines never suspended, as Slurm spells a list of them."""
+    """Returns what slurm.conf is to include on all machines. ``own``: machines never suspended, as Slurm lists them."""
     lines = [
         "# Written by `spillway slurm config`: make it anew when the policy's groups change.",
         *(_node_line(group, most=entry.max) for group in groups if (entry := policy.entry(group.entry)) and entry.max),

@@ -89,7 +89,7 @@ class Controller:
         self._try("scontrol", "update", f"jobid={job.number}", after)
 
     def power_down(self, node: str, why: str) -> None:
-        """At once; a job on it is queued again, or ends. It can be wanted again at any time. Raises ``Unavailable``."""
+        """Powers the node down at once; a job on it is queued again, or ends. Raises ``Unavailable``."""
         self._run(("scontrol", "update", f"nodename={node}", "state=power_down_force", f"reason={why}"))
 
     def _try(self, *words: str) -> None:

@@ -135,7 +135,7 @@ class Reconciler:
         return changed
 
     def _back_off(self, why: str) -> None:
-        """As the loop does: AWS would throttle all of the account that asks again at once."""
+        """Backs off as the loop does: AWS would throttle all of the account that asks again at once."""
         self._tell(why)
         self._sleep(self._delay.longer())
 
@@ -189,7 +189,7 @@ def _unclaimed(group: Group, machines: dict[str, str]) -> list[str]:
 
 
 def _unwanted(groups: tuple[Group, ...], machines: dict[str, str]) -> Iterator[tuple[Group, str]]:
-    """Beyond a group's minimum."""
+    """Yields instances that no node claims, beyond the group's minimum."""
     for group in groups:
         held = sum(group_of(name, (group,)) is not None for name in machines)
         for instance in _unclaimed(group, machines)[max(group.minimum - held, 0) :]:

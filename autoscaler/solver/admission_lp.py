@@ -80,7 +80,7 @@ class AdmissionLp:
         return reached
 
     def keep_back(self, part: float) -> None:
-        """Of everything that is scarce."""
+        """Keeps back that part of everything that is scarce."""
         self._stock = self._all.less(part, whole=False)
 
     def serves(self, counts: Whole) -> bool:
@@ -113,7 +113,7 @@ class AdmissionLp:
         return worth
 
     def remember(self, counts: Whole, known: ColumnPool, *, machines: frozenset[str]) -> None:
-        """For plans to begin with: fillings for so many pods, for which there are nodes.
+        """Remembers, for plans to begin with, fillings for so many pods, for which there are nodes.
 
         ``machines``: names of kinds that are not bought; it is kept with them and without them.
         """

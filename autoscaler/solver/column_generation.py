@@ -66,12 +66,12 @@ class Generation:
 
     @property
     def weights(self) -> Floats:
-        """By kind and resource, as ``Weights.by_kind`` says, at the prices asked about last."""
+        """Returns the weights by kind and resource, as ``Weights.by_kind`` says, at the prices asked about last."""
         return self._weights.by_kind
 
     @property
     def charges(self) -> Floats:
-        """By limit, as the relaxation says."""
+        """Returns the charges by limit, as the relaxation says."""
         return self._weights.charges
 
     def relax(self) -> None:
@@ -224,7 +224,7 @@ class Generation:
 
     @property
     def has_few_pods(self) -> bool:
-        """So few that nodes are worth less than their room, which is too large for all pods that there are."""
+        """Says whether pods are so few that no node's room is needed whole."""
         return bool(self.problem.counts.sum() <= _FEW_PODS)
 
     def prove_exactly(self, watch: Watch) -> None:

@@ -21,13 +21,13 @@ Filling = tuple[str, tuple[tuple[Hashable, int], ...]]
 
 
 class ColumnPool:
-    """By kind and shape, as the caller names them."""
+    """Fillings by kind and shape, as the caller names them."""
 
     def __init__(self) -> None:
         self._fillings: dict[Filling, None] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Says whether any filling is kept."""
         return bool(self._fillings)
 
     def keep(
@@ -42,7 +42,7 @@ class ColumnPool:
             self._fillings[names[kinds[one]], tuple((rows[row], int(pods[one, row])) for row in held)] = None
 
     def told(self, names: Sequence[str], rows: Sequence[Hashable], counts: Whole) -> dict[int, Whole]:
-        """By kind those that hold pods that there are; less of them where there are not as many."""
+        """Returns by kind those that hold pods that there are; less of them where there are not as many."""
         kind_of = {name: number for number, name in enumerate(names)}
         row_of = {row: number for number, row in enumerate(rows)}
         found: dict[int, list[Whole]] = {}

@@ -18,7 +18,7 @@ class Work:
     done: float = 0.0
 
     def __call__(self) -> float:
-        """Units so far."""
+        """Returns the units counted so far."""
         return self.done
 
 
@@ -31,20 +31,20 @@ class Watch:
     deadline: float
 
     def spent(self) -> float:
-        """As a part of all of it."""
+        """Returns what is over as a part of all of it."""
         return (self.clock() - self.start) / self.deadline if self.deadline > 0 else 1.0
 
     def count(self, units: float) -> None:
-        """So much work was done; nothing to a clock of seconds."""
+        """Counts so much work as done; nothing to a clock of seconds."""
         if isinstance(self.clock, Work):
             self.clock.done += units
 
     def left(self) -> float:
-        """Seconds until the deadline."""
+        """Returns the seconds until the deadline."""
         return max(0.0, self.deadline - (self.clock() - self.start))
 
     def within(self, seconds: float) -> Watch:
-        """From now on, for so long."""
+        """Returns a watch that begins now and lasts so long."""
         return Watch(self.clock, self.clock(), seconds)
 
     def share(self, many: int) -> Watch:
@@ -56,7 +56,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Of counted work, for each row of the problem: measured on openb (26 to 112 rows) as CPU milliseconds."""
+    """Counted work for each row of the problem: measured on openb (26 to 112 rows) as CPU milliseconds."""
 
     relaxation: float = 0.4
     kind: float = 0.043

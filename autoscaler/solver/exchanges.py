@@ -17,7 +17,7 @@ _NOTHING = 1e-6
 
 
 def written_out(fillings: Whole, values: Floats, swaps: Whole, swapped: Floats) -> list[Whole]:
-    """By filling those that it stands for; together they hold what these hold after all swaps.
+    """Returns the fillings that each stands for; together they hold what these hold after all swaps.
 
     ``values``: how often each filling is used. ``swaps``: (which size gives a place away, which takes it);
     ``swapped``: how often.

@@ -77,7 +77,7 @@ class _Choice:
 
     @classmethod
     def of(cls, problem: Problem, counts: Whole, by_price: Whole) -> _Choice:
-        """For so many pods of each shape."""
+        """Makes the choice for so many pods of each shape."""
         rows = np.nonzero(counts)[0]
         selections = _selections(tuple(counts[rows].tolist()))
         pods = np.zeros((len(selections.pods), len(counts)), dtype=np.int64)
@@ -127,7 +127,7 @@ class _Choice:
         return found
 
     def _cheapest_holders(self, kinds: Whole) -> tuple[Whole, Floats]:
-        """Of each selection the cheapest of these kinds that holds it, and its dollars."""
+        """Returns for each selection the cheapest of these kinds that holds it, and its dollars."""
         if not len(kinds):
             return np.zeros(len(self.pods), dtype=np.int64), np.full(len(self.pods), np.inf)
         among = self.holders[:, kinds]
@@ -140,7 +140,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Selections:
-    """Of so many pods of each shape."""
+    """All selections of so many pods of each shape."""
 
     pods: Whole
     """[selection, shape]: a selection comes after all of its parts. The number of two together is the sum of theirs."""
@@ -178,7 +178,7 @@ _kept = lru_cache(maxsize=128)(_made)
 
 
 def _partition(selections: _Selections, usd: Floats) -> tuple[Floats, list[int]]:
-    """Of each selection the least dollars, and the part of it with its first pod that has a node by itself then."""
+    """Returns for each selection the least dollars, and the part with its first pod that has a node by itself then."""
     many = len(usd)
     least, taken = np.zeros(many), [0] * many
     for number in range(1, many):

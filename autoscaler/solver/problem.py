@@ -29,7 +29,7 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """Pods that are alike."""
+    """Pods that ask for the same amounts and may run on the same kinds."""
 
     amounts: Vector
     count: int
@@ -180,7 +180,7 @@ class Cutting:
         return proven(self.apart, self.problem, generation.weights, generation.charges)
 
     def worths(self, generation: Generation, shapes: int) -> tuple[Floats, ...]:
-        """By the number of a shape what each of the pods that it stands for costs by the bound; else nothing."""
+        """Returns by the number of a shape what each of its pods costs by the bound; else nothing."""
         found = [np.empty(0)] * shapes
         if self.apart is not None:
             numbers = [one for several in self.shape_of for one in several]
@@ -193,7 +193,7 @@ class Cutting:
     def answer(
         self, plans: Mapping[str, Sequence[Lot]], shapes: Sequence[Shape], bound: Callable[[Whole], float]
     ) -> Answer:
-        """In the caller's words. ``bound``: what no plan for so many pods of each row can undercut."""
+        """Returns the answer in the caller's words. ``bound``: what no plan for so many pods of each row undercuts."""
         waiting = [shape.count for shape in shapes]
         nodes: list[Nodes] = []
         placed = np.zeros(len(self.problem.counts), dtype=np.int64)

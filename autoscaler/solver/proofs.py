@@ -102,7 +102,7 @@ class Proofs:
 
 
 def _valued(prices: Floats) -> Floats:
-    """Without those of pods that only nodes at hand make worth anything: these have a nominal price.
+    """Returns prices without those of pods that only nodes at hand make worth anything: these have a nominal price.
 
     The solver's tolerance is a large part of such prices, and one shape that is worth twice what it weighs doubles what
     a node is worth at most.

@@ -58,7 +58,7 @@ class Packing:
     """By kind: so many nodes are to be had at most."""
 
     def left(self, nodes: Iterable[Node]) -> Floats:
-        """By kind how many are to be had beside these; below nought: there are not so many."""
+        """Returns by kind how many are to be had beside these; below nought: there are not so many."""
         found: Floats = self.available - np.bincount([node.kind for node in nodes], minlength=len(self.usd))
         return found
 
@@ -139,7 +139,7 @@ class _Search:
     draw: np.random.Generator
 
     def improved(self, plan: list[Node], rounds: int) -> list[Node]:
-        """After so many rounds."""
+        """Improves the plan in so many rounds."""
         for _ in range(rounds):
             groups = _drawn(self.packing, plan, self.draw)
             if groups:
@@ -249,7 +249,7 @@ class _Tries:
         return found
 
     def packed(self) -> list[list[Node]]:
-        """Nodes for each group."""
+        """Returns the nodes of each group, packed anew."""
         found: list[list[Node]] = [[] for _ in self.pods]
         while (alive := np.nonzero(self.waits.any(axis=1))[0]).size:
             for group, node, places in self._nodes(alive):

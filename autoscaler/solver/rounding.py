@@ -53,7 +53,7 @@ class Rounding:
     """Whole plans from a generation's fillings."""
 
     def __init__(self, generation: Generation, watch: Watch, *, counts: Whole, stock: Stock) -> None:
-        """For so many pods of each shape, with the nodes that are to be had."""
+        """Rounds for so many pods of each shape, with the nodes that are to be had."""
         self.generation, self.watch = generation, watch
         self.counts, self.stock = counts, stock
         self.problem, self.master = generation.problem, generation.master
@@ -70,7 +70,7 @@ class Rounding:
         return self.completed(self._found(rounds) if rounds else self._at_once())
 
     def completed(self, plan: Lots) -> Lots:
-        """With nodes for those that are left, as far as any are to be had: what was shrunk may have freed some."""
+        """Adds nodes for those that are left, as far as any are to be had: what was shrunk may have freed some."""
         while (left := self.counts - self._placed(plan)).any():
             more = self._filled(left, _without(self.stock, plan))
             if not more:
@@ -109,7 +109,7 @@ class Rounding:
         return np.array([rows[kind] for kind in kinds.tolist()], dtype=bool).reshape(len(kinds), len(stock.own))
 
     def _at_once(self) -> Lots:
-        """Without a search. Greed wastes what is in short supply: there the master decides."""
+        """Returns a plan without a search. Greed wastes what is in short supply: there the master decides."""
         if self.master.is_short:
             return self._dive(self.counts, self.stock)
         return self._shrunk(self._filled(self.counts, self.stock), self.stock)
@@ -267,7 +267,7 @@ class Rounding:
                 fits &= (counts > 0) & (self.problem.sizes <= free).all(axis=1)
 
     def _filled(self, counts: Whole, stock: Stock) -> Lots:
-        """Again and again the known filling that places most value for its price; no pod is left that a node holds."""
+        """Buys repeatedly the known filling that places most value for its price; no pod is left that a node holds."""
         counts, stock, plan = counts.copy(), stock.copy(), Lots()
         values = np.maximum(self.generation.prices, _EPSILON)
         chosen = self._paying(values)

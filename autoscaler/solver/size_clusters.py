@@ -67,7 +67,7 @@ def _entry(rows: Amounts, shares: Any, counts: Amounts) -> tuple[float, int, Amo
 
 
 def _waste(shares: Any, counts: Amounts) -> Any:
-    """By resource: what would be planned for and not asked for, if all asked for the most that one of them asks for."""
+    """Returns by resource what would be planned for and not asked for, if all asked for the most that one asks for."""
     return shares.max(axis=0) * counts.sum() - counts @ shares
 
 

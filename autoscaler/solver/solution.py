@@ -58,7 +58,7 @@ def together(plan: Sequence[Lot], names: Sequence[str]) -> list[Lot]:
 def taken(
     pods: Whole, held: Sequence[int], rows: Sequence[Sequence[int]], waiting: list[int]
 ) -> tuple[tuple[int, int], ...]:
-    """Of the shapes that a row stands for so many as still wait; they wait no longer."""
+    """Takes, of the shapes that a row stands for, so many as still wait; they wait no longer."""
     taken: list[tuple[int, int]] = []
     for row in held:
         wanted = int(pods[row])

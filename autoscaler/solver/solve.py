@@ -103,7 +103,7 @@ def cheapest(
 
 
 def _more_of_proof(answer: Answer, generation: Generation, *, near: float, proof: float) -> float:
-    """By how much the clock may go on to prove more; nought: no more is proven."""
+    """Returns by how much the clock may go on to prove more; nought: no more is proven."""
     is_far = answer.gap > near
     if not is_far and not generation.has_few_pods:
         return 0.0

@@ -31,7 +31,7 @@ class Steady:
 
     @classmethod
     def at(cls, centre: Floats, height: float, *, at_once: bool) -> Steady:
-        """From the first prices. ``at_once``: all kinds are looked at each time."""
+        """Begins at the first prices. ``at_once``: all kinds are looked at each time."""
         box, trust, least = (
             (_BOX_AT_ONCE, _TRUST_AT_ONCE, _LEAST_TRUST_AT_ONCE) if at_once else (_BOX, _TRUST, _LEAST_TRUST)
         )

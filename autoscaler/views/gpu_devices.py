@@ -72,7 +72,7 @@ def read_devices(kube: Kube, *, namespace: str = words.NAMESPACE) -> tuple[HeldD
 def devices_of(
     devices: Iterable[GpuDevice], pods: Mapping[str, Meta], usd_per_gpu: Mapping[str, float]
 ) -> tuple[HeldDevice, ...]:
-    """By machine and number. ``pods``: by ``namespace/name``; ``usd_per_gpu``: by node."""
+    """Lists devices by machine and number. ``pods``: by ``namespace/name``; ``usd_per_gpu``: by node."""
     devices = sorted(devices, key=lambda one: (one.node, one.number, one.pod))
     of: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for one in devices:
@@ -102,12 +102,12 @@ def _task(meta: Meta) -> str:
 
 
 def as_json(devices: Iterable[HeldDevice]) -> str:
-    """For programs."""
+    """Returns the devices as JSON."""
     return msgspec.json.format(msgspec.json.encode([asdict(one) for one in devices]), indent=2).decode()
 
 
 def show_devices(devices: Iterable[HeldDevice], *, console: Console, now: datetime | None = None) -> None:
-    """For people; narrow enough for a terminal of 80 columns."""
+    """Prints the devices as a table that is narrow enough for a terminal of 80 columns."""
     devices, now = tuple(devices), now or datetime.now(UTC)
     if not devices:
         console.print("no DCGM exporter has told of a GPU so far")

@@ -204,7 +204,7 @@ def _gpu_node(raw: NodeJson, pods: list[GpuPod]) -> GpuNode:
 
 
 def as_json(nodes: Iterable[GpuNode], *, now: datetime) -> str:
-    """For programs."""
+    """Returns the machines as JSON."""
     records = [
         asdict(node) | {"free": node.free, "idle_seconds": _idle_seconds(node, now), "origin": node.origin}
         for node in nodes
@@ -213,7 +213,7 @@ def as_json(nodes: Iterable[GpuNode], *, now: datetime) -> str:
 
 
 def show(nodes: Iterable[GpuNode], *, console: Console, now: datetime | None = None) -> None:
-    """For people."""
+    """Prints the machines as a table."""
     nodes, now = tuple(nodes), now or datetime.now(UTC)
     if not nodes:
         console.print("no node of this cluster offers GPUs (nvidia.com/gpu)")

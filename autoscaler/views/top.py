@@ -103,7 +103,7 @@ def frame(seen: Overview, head: str, *, width: int, height: int | None = None) -
 
 
 def _waits(waiting: Sequence[WaitLine], width: int, room: int | None, *, folds: bool) -> Iterator[RenderableType]:
-    """As many reasons as there is room for, at least one."""
+    """Yields as many reasons as there is room for, at least one."""
     shown = list(waiting)
     while room is not None and len(shown) > 1 and _lines([_waiting_table(shown, width, folds=folds)], width) > room:
         shown.pop()
@@ -113,7 +113,7 @@ def _waits(waiting: Sequence[WaitLine], width: int, room: int | None, *, folds: 
 
 
 def _rows(nodes: Sequence[NodeLine], width: int, room: int | None) -> Iterator[RenderableType]:
-    """As many nodes as there is room for, at least one; those that a person should look at first."""
+    """Yields as many nodes as there is room for, at least one; those that a person should look at first."""
     ordered = sorted(nodes, key=lambda one: (_URGENT.index(one.state), one.group, one.name))
     shown = ordered if room is None or room >= len(ordered) else ordered[: max(room, 1)]
     if shown:

@@ -84,7 +84,7 @@ class _Exporter(Json, frozen=True):
 
     @property
     def url(self) -> str:
-        """Where it serves."""
+        """Returns where the exporter serves its metrics."""
         ports = [port.container_port for one in self.spec.containers for port in one.ports if port.name == "metrics"]
         host = f"[{self.status.pod_ip}]" if ":" in self.status.pod_ip else self.status.pod_ip
         return f"http://{host}:{next(iter(ports), _PORT)}/metrics"
@@ -162,7 +162,7 @@ class DcgmExporterWatch:
         self._http = urllib3.PoolManager(retries=False, timeout=_WITHIN, maxsize=_AT_ONCE)
 
     def start(self) -> None:
-        """Ask until :meth:`stop`."""
+        """Asks the exporters in a thread until :meth:`stop`."""
         threading.Thread(target=self._keep, name="DCGM exporters", daemon=True).start()
 
     def stop(self) -> None:

@@ -60,7 +60,7 @@ class InterruptionWatch:
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Listen until :meth:`stop`."""
+        """Listens in a thread until :meth:`stop`."""
         threading.Thread(target=self._keep, name="interruptions", daemon=True).start()
 
     def stop(self) -> None:
@@ -88,7 +88,7 @@ class InterruptionWatch:
                 delay.reset()
 
     def listen(self) -> None:
-        """Once. Raises ``Refused``, ``NotAllowed`` or ``Unavailable``."""
+        """Receives messages once. Raises ``Refused``, ``NotAllowed`` or ``Unavailable``."""
         received, now = self._queue.receive(), self._now()
         for message in received:
             self._known[message.id] = _Known(message, now)

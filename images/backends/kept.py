@@ -109,7 +109,7 @@ def in_turn(task: str, attempts: Iterable[Iterable[str]]) -> Iterator[str]:
 
 
 def stripped(kept: bytes) -> Iterator[str]:
-    """Without their numbers and times; of a line that is being written, nothing yet."""
+    """Yields lines without their numbers and times; of a line that is being written, nothing yet."""
     for line in kept.split(b"\n")[:-1]:
         yield line.split(b" ", 2)[2].decode(errors="replace")
 
@@ -177,11 +177,11 @@ class _Bucket:
         return tuple(one.rstrip("/") for one in self._listed("CommonPrefixes", "Prefix", below, Delimiter="/"))
 
     def files(self, below: str) -> tuple[str, ...]:
-        """Of all that is below, from there on."""
+        """Lists the files below, from there on."""
         return self._listed("Contents", "Key", below)
 
     def read(self, key: str) -> bytes:
-        """One file."""
+        """Reads one file of the bucket."""
         return bytes(self._told(lambda: self._s3.get_object(Bucket=self.name, Key=key)["Body"].read()))  # noqa: PLW0108 - what it calls may fail
 
     def written(self, below: str) -> float:

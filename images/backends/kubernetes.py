@@ -126,7 +126,7 @@ def stop(kube: Kube, *, namespace: str, name: str) -> bool:
 
 
 def _stop(kube: Kube, job: Json) -> None:
-    """By a deadline that is over; a Job that is suspended has none, and is resumed without a task.
+    """Ends a Job by a deadline that is over; one that is suspended has none, and is resumed without a task.
 
     https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup
     """

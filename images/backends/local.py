@@ -139,12 +139,12 @@ def _gpus(task: Json) -> list[str]:
 
 
 def states() -> list[RoleState]:
-    """Every job's roles."""
+    """Returns the roles of every job of this machine."""
     return [state for folder in _folders() for state in _states(folder)]
 
 
 def outcome(*, name: str) -> Outcome:
-    """How the job stands."""
+    """Says how the job stands."""
     folder = home() / name
     try:
         if is_alive(folder):  # before the look: its last word is written before it ends
@@ -263,7 +263,7 @@ def stop(*, name: str) -> bool:
 
 
 def ask_to_stop(*, name: str) -> bool:
-    """As :func:`stop`, but does not wait for the end."""
+    """Asks the job to end, as :func:`stop`, but does not wait for the end."""
     folder = _folder(name)
     if not is_alive(folder):
         return False

@@ -184,7 +184,7 @@ def _due(jobs: Sequence[Json]) -> Iterator[Json]:
 
 
 def _names(jobs: Iterable[Json]) -> str:
-    """Of their roles."""
+    """Lists the roles of the jobs."""
     return ", ".join(map(_role, jobs))
 
 
@@ -217,7 +217,7 @@ def _completions(job: Json) -> int:
 
 
 def _needed(pods: Sequence[Json], wanted: int) -> int:
-    """As many as an elastic job starts with."""
+    """Returns as many as an elastic job starts with."""
     gangs = [pod["metadata"] for pod in pods if words.GANG in pod["metadata"].get("labels", {})]
     least = [int(one["annotations"][words.GANG_MIN]) for one in gangs if words.GANG_MIN in one.get("annotations", {})]
     return min(least, default=wanted)

@@ -58,7 +58,7 @@ class _Supervisor:
         self._is_stopped = False
 
     def run(self) -> None:
-        """Until the job has ended."""
+        """Runs until the job has ended."""
         signal.signal(signal.SIGTERM, self._stop)
         while (outcome := self._step()) == "running":
             self._write(outcome)
@@ -165,7 +165,7 @@ class _Supervisor:
         half.rename(self._folder / "status.json")
 
     def _said_of(self, task: _Task) -> dict[str, Any]:
-        """With since when it is so."""
+        """Returns the task's state with since when it is so."""
         now = {"state": task.state, "failures": task.failures, "pid": task.process.pid if task.process else None}
         before = self._told.get(task.name, {})
         if any(before.get(key) != value for key, value in now.items()):

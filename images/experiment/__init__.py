@@ -54,5 +54,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """For a prompt that completes names."""
+    """Returns the names that a prompt completes."""
     return __all__

@@ -35,7 +35,7 @@ class RemoteTraceback(Exception):  # noqa: N818 - as in concurrent.futures
         self.text = text
 
     def __str__(self) -> str:
-        """As Python shows a traceback below another."""
+        """Writes the traceback as Python shows one below another."""
         return f'\n"""\n{self.text}"""'
 
 
@@ -121,7 +121,7 @@ def read_result(folder: Path, task: str) -> Result | None:
 
 
 def parse_result(text: bytes) -> Result:
-    """From a line of JSON and a pickle."""
+    """Parses a line of JSON and a pickle."""
     header, _, pickled = text.partition(b"\n")
     said = json.loads(header)
     return Result(said["word"], said["began"], said["at"], said.get("error", ""), said.get("traceback", ""), pickled)

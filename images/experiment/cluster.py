@@ -54,7 +54,7 @@ class Cluster:
         return self.shared is not None
 
     def python(self, job_python: str | None) -> str:  # noqa: ARG002 - containers bring their own
-        """The image's."""
+        """Returns the image's own Python."""
         return "python3"
 
     def check(self, job: Job) -> None:
@@ -64,11 +64,11 @@ class Cluster:
         refuse_hopeless(job, self.kube, namespace=self.autoscaler)
 
     def start(self, job: Job) -> None:
-        """Create its objects."""
+        """Creates the job's objects."""
         kubernetes.submit(self.kube, job)
 
     def outcome(self, job: Job) -> Outcome:
-        """How it stands."""
+        """Says how the job stands."""
         return kubernetes.outcome(self.kube, namespace=job.namespace, name=job.name)
 
     def collect(self, job: Job, folder: Path) -> None:
@@ -97,7 +97,7 @@ class Cluster:
         return None
 
     def lines(self, job: Job, folder: Path, role: str, index: int) -> list[str]:
-        """From the files of its launcher, or its pod."""
+        """Returns the lines from the files of its launcher, or of its pod."""
         if self.is_seen:
             return kept_lines(job, folder, role, index)
         return list(self._log(job, role, index))

@@ -69,7 +69,7 @@ class Call:
             raise
 
     def ask_to_end(self, why: Word) -> None:
-        """Begin to end it."""
+        """Begins to end the call."""
         self.mark("asked", word=why)
         self.place.stop(self.job)
 
@@ -101,13 +101,13 @@ class Call:
         return seen is None or time.time() - seen >= self.place.patience
 
     def results(self) -> dict[str, Result]:
-        """Of the tasks that have given one, by name, e.g. ``worker-0``."""
+        """Returns the results of the tasks that have given one, by name, e.g. ``worker-0``."""
         tasks = [f"{role}-{index}" for role in self.job.essential for index in range(self.job.roles[role].most)]
         found = {task: calls.read_result(self.folder, task) for task in tasks}
         return {task: result for task, result in found.items() if result is not None}
 
     def reports(self, number: int = 0) -> list[Report]:
-        """Of its main task."""
+        """Returns what the call's main task has reported."""
         return calls.read_reports(self.folder, self.main_task, number=number)
 
 
@@ -127,17 +127,17 @@ class Future:
         self.call = call
 
     def __repr__(self) -> str:
-        """As a prompt shows it."""
+        """Writes the call as a prompt shows it."""
         return f"<{self.name}: {self.state}>"
 
     @property
     def name(self) -> str:
-        """Of its job, as in ``spillway jobs list``."""
+        """Returns the name of its job, as in ``spillway jobs list``."""
         return self.call.job.name
 
     @property
     def state(self) -> Word:
-        """How it stands now."""
+        """Says how the call stands now."""
         return self.call.look()
 
     def done(self) -> bool:

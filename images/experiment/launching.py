@@ -75,7 +75,7 @@ def prepared(
 
 
 def lay(call: Call, packed: bytes) -> None:
-    """Make the call's folder."""
+    """Makes the call's folder."""
     call.folder.mkdir(parents=True)
     if call.place.is_seen:
         calls.lay(call.folder, packed)

@@ -32,7 +32,7 @@ class Place(Protocol):
 
     @property
     def every(self) -> float:
-        """Seconds between two looks."""
+        """Returns the seconds between two looks."""
 
     @property
     def patience(self) -> float:
@@ -48,13 +48,13 @@ class Place(Protocol):
         """Begin it: as a whole or not at all."""
 
     def outcome(self, job: Job) -> Outcome:
-        """How it stands."""
+        """Says how the job stands."""
 
     def collect(self, job: Job, folder: Path) -> None:
         """Fetch into the folder what its tasks have said, where they do not write there themselves."""
 
     def stop(self, job: Job) -> None:
-        """Begin to end it."""
+        """Begins to end the job."""
 
     def remove(self, job: Job) -> None:
         """Clear away what is left of one that has ended."""
@@ -95,18 +95,18 @@ class Local:
             raise BadInput(f"job {job.name!r} asks for {asked} GPUs, and this machine has {there}: ask for fewer")
 
     def start(self, job: Job) -> None:
-        """Begin it."""
+        """Starts the job on this machine."""
         local.submit(job)
 
     def outcome(self, job: Job) -> Outcome:
-        """How it stands."""
+        """Says how the job stands."""
         return local.outcome(name=job.name)
 
     def collect(self, job: Job, folder: Path) -> None:
         """Do nothing: tasks write there."""
 
     def stop(self, job: Job) -> None:
-        """Tell its supervisor."""
+        """Tells the job's supervisor to end it."""
         with contextlib.suppress(BadInput):  # it is gone
             local.ask_to_stop(name=job.name)
 
@@ -116,12 +116,12 @@ class Local:
             local.delete(name=job.name)
 
     def room(self, job: Job) -> int | None:
-        """By GPUs: nothing else of the machine is counted."""
+        """Returns how many such jobs have room, by GPUs: nothing else of the machine is counted."""
         asked = sum(role.most * role.gpus for role in job.roles.values())
         return len(local.free_gpus()) // asked if asked and devices() else None
 
     def lines(self, job: Job, folder: Path, role: str, index: int) -> list[str]:
-        """From the files of its launcher."""
+        """Returns the lines from the files of its launcher."""
         return kept_lines(job, folder, role, index)
 
 

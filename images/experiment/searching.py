@@ -45,7 +45,7 @@ class Trial(Future):
 
     @property
     def state(self) -> Word:
-        """As its search has seen it last. Raises what made the search stop, if anything did."""
+        """Returns the state that its search saw last. Raises what made the search stop, if anything did."""
         if self.failed is not None:
             raise self.failed
         return self.seen
@@ -58,7 +58,7 @@ class Trial(Future):
         return True
 
     def reports(self) -> list[Report]:
-        """What it has reported."""
+        """Returns what the trial has reported."""
         if self._reports is not None:
             return self._reports
         has_ended = self.seen in ENDED  # before the look
@@ -159,13 +159,13 @@ class Search:
         self._thread.start()
 
     def __repr__(self) -> str:
-        """As a prompt shows it."""
+        """Writes the search as a prompt shows it."""
         states = [trial.state for trial in self.trials]
         counts = ", ".join(f"{states.count(word)} {word}" for word in dict.fromkeys(states))
         return f"<search {self.name}: {counts}; slots {self._slots}>"
 
     def __iter__(self) -> Iterator[Trial]:
-        """Its trials, by number."""
+        """Iterates over the trials, by number."""
         return iter(self.trials)
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class Search:
 
     @property
     def name(self) -> str:
-        """By which it is resumed."""
+        """Returns the name by which it is resumed."""
         return self._folder.name
 
     @property

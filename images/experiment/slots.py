@@ -15,14 +15,14 @@ ENDED: frozenset[Word] = frozenset({"returned", "raised", "stopped", "cancelled"
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """So many trials at once: ``least`` in any case, up to ``most`` as there is room."""
+    """How many trials run at once: ``least`` in any case, up to ``most`` as there is room."""
 
     least: int
     most: int
 
     @classmethod
     def parse(cls, given: object) -> Slots:
-        """From a number, or a range such as ``1..8``. Raises ``BadInput``."""
+        """Parses a number, or a range such as ``1..8``. Raises ``BadInput``."""
         if isinstance(given, Slots):
             return given
         least, dots, most = str(given).partition("..")
@@ -35,7 +35,7 @@ class Slots:
         return found
 
     def __str__(self) -> str:
-        """As it is parsed."""
+        """Writes the slots as they are parsed: ``2..8``."""
         return f"{self.least}..{self.most}"
 
 

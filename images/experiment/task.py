@@ -87,7 +87,7 @@ def _call(folder: str | None) -> Any:
 
 
 def _own(trace: Any) -> Any:
-    """Without this file's frames."""
+    """Returns the trace from the first frame of the user's own code."""
     while trace is not None and trace.tb_frame.f_code.co_filename == _call.__code__.co_filename:
         trace = trace.tb_next
     return trace
@@ -101,7 +101,7 @@ def _pickled(value: Any) -> bytes:
 
 
 def _pickled_error(error: Exception) -> bytes:
-    """Nothing, where it cannot travel: its text does."""
+    """Pickles the error; nothing where it cannot travel: its text does."""
     try:
         pickled = _pickled(error.with_traceback(None))
         pickle.loads(pickled)  # noqa: S301 - some do not come back

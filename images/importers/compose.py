@@ -99,7 +99,7 @@ def _together(source: Foreign, tasks: Sequence[Task], *, is_batch: bool) -> dict
 
 
 def _steps(source: Foreign, tasks: Sequence[Task], *, is_batch: bool) -> dict[str, list[str]]:
-    """By role the roles that it waits for."""
+    """Returns by role the roles that it waits for."""
     role_of = {task.key: task.role for task in tasks}
     for task in tasks:
         for other in task.after:
@@ -111,7 +111,7 @@ def _steps(source: Foreign, tasks: Sequence[Task], *, is_batch: bool) -> dict[st
 
 
 def _cluster(source: Foreign, tasks: Sequence[Task], text: str) -> dict[str, tuple[list[str], int]]:
-    """By role the addresses that the file's words have for its tasks, and the port of the role."""
+    """Returns by role the addresses that the file's words have for its tasks, and the port of the role."""
     found: dict[str, tuple[list[str], set[int]]] = {}
     for number, task in enumerate(tasks):
         names = "|".join(re.escape(one) for one in sorted({task.container, task.key}, key=len, reverse=True))
@@ -156,7 +156,7 @@ def _role(alike: Sequence[Task], cluster: Mapping[str, list[str]]) -> dict[str, 
 
 
 def _tell_of_names(source: Foreign, alike: Sequence[Task], containers: Sequence[str]) -> None:
-    """Of words with a container's name and no port, which no task is told."""
+    """Tells of words with a container's name and no port, which no task is told."""
     for task in alike:
         for word in (*task.data["entry"], *task.data["args"], *task.data["env"].values()):
             for name in containers:

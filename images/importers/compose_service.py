@@ -124,7 +124,7 @@ def _grace(source: Foreign, at: tuple[str, str], environment: Mapping[str, str])
 
 
 def _idle(told: Any) -> Any:
-    """As a job file says it."""
+    """Returns the rule for idleness as a job file says it."""
     if not isinstance(told, dict):
         return told
     return {key: f"{value}s" if key in ("after", "warning") else value for key, value in told.items() if key != "job"}

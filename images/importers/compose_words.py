@@ -14,7 +14,7 @@ _VARIABLE = re.compile(r"\$(?:\$|(\{[^}]*\}|[A-Za-z_]\w*))")
 
 
 def unescaped(data: Any, path: str = "") -> Any:
-    """With one ``$`` for two. Raises ``BadInput`` where compose would fill in a variable of its own environment."""
+    """Replaces ``$$`` by ``$``. Raises ``BadInput`` where compose would fill in a variable of its own environment."""
     if isinstance(data, dict):
         return {key: unescaped(value, f"{path}.{key}" if path else str(key)) for key, value in data.items()}
     if isinstance(data, list):

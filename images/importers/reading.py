@@ -48,7 +48,7 @@ class Foreign:
             self.take(*path)
 
     def need(self, *path: str | int) -> Any:
-        """As :meth:`take`. Raises ``BadInput`` where there is none."""
+        """Takes a value as :meth:`take`. Raises ``BadInput`` where there is none."""
         value = self.take(*path)
         if value in _NOTHING:
             raise BadInput(f"this {self._what} has no {_dotted(path)}: is it one?")
@@ -124,7 +124,7 @@ def _below(here: Any, key: str | int) -> Any:
 
 
 def _paths(data: Any, path: str = "") -> Iterator[str]:
-    """Of every value that is left."""
+    """Yields the path of every value that is left."""
     if isinstance(data, dict):
         for key, value in data.items():
             yield from _paths(value, f"{path}.{key}" if path else str(key))

@@ -99,14 +99,14 @@ def _service(job: Job, name: str, index: int, *, run: str) -> dict[str, Any]:
 
 
 def restart(job: Job, role: Role) -> str:
-    """As compose has it."""
+    """Returns the restart policy in Compose's words."""
     if role.restart == "on-failure":
         return f"on-failure:{job.failure.restarts}" if job.failure.restarts else "no"
     return "always" if role.restart == "always" else "no"
 
 
 def mounts(role: Role) -> list[str]:
-    """In the short form."""
+    """Returns the volumes in Compose's short form."""
     return [f"{v.host or v.claim}:{v.mount}{':ro' if v.read_only else ''}" for v in role.volumes]
 
 

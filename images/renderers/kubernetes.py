@@ -294,7 +294,7 @@ def _refuse_lost_lines(job: Job, task: Role) -> None:
 
 
 def metadata(job: Job, name: str, *, role: str | None = None) -> Manifest:
-    """Of an object of the job."""
+    """Returns the metadata of an object of the job."""
     return {"name": name, "namespace": job.namespace, "labels": _labels(job, role=role)}
 
 

@@ -32,7 +32,7 @@ class Rendering:
 
     @property
     def text(self) -> str:
-        """As a file of the target's."""
+        """Returns the text of the target's file."""
         if self.script:
             return self.script
         if self.form == "json":
@@ -41,10 +41,10 @@ class Rendering:
 
 
 class _Plain(yaml.SafeDumper):
-    """Without anchors: what stands twice is written twice."""
+    """A dumper without anchors: what stands twice is written twice."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's
-        """Of everything."""
+        """Writes every value in full, never as an alias."""
         return True
 
 
@@ -89,13 +89,13 @@ def mebibytes(task: Role) -> int:
 
 
 def elastic_losses(job: Job, why: str) -> tuple[str, ...]:
-    """Of each elastic role, for targets that start one number of tasks."""
+    """Names what each elastic role loses on targets that start one number of tasks."""
     roles = tuple(f"roles.{name}.count: {why}" for name, role in job.roles.items() if role.least < role.most)
     return (*roles, *losses(job, {"elastic": why}))
 
 
 def serving_losses(job: Job) -> tuple[str, ...]:
-    """Of each role that ends with others, for targets that do not know such an end and run no launcher that would."""
+    """Names the roles that end with others, for targets that do not know such an end and run no launcher that would."""
     left = [name for name in job.roles if name not in job.essential]
     return tuple(
         f"roles.{name}.essential: it goes on when {', '.join(job.essential)} ended: stop the whole" for name in left

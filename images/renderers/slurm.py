@@ -86,7 +86,7 @@ timeout 120 srun {placed} sh -c 'exec python3 -c "$SPILLWAY_LAUNCHER" --ship' 2>
 
 
 def render(job: Job, *, run: str = "${SLURM_JOB_ID:-0}.${SLURM_RESTART_COUNT:-0}") -> Rendering:
-    """The script for ``sbatch``."""
+    """Renders the script for ``sbatch``."""
     refuse(job, "slurm", _REFUSED)
     roles = [(*pair, number) for number, pair in enumerate(job.roles.items())]
     for name, role, _number in roles:
@@ -181,7 +181,7 @@ _FILLED_IN: Final = re.compile(r"\$\{(?:HOST\[\d+\]|SLURM_[A-Z_]+:-0|PATH)\}")
 
 
 def _quoted(value: str, key: str) -> str:
-    """For the shell: what a user wrote as it is, our own places filled in."""
+    """Quotes for the shell: what a user wrote as it is, our own places filled in."""
     if not key.startswith("SPILLWAY_") and key != "PATH":
         return shlex.quote(value)
     parts = _FILLED_IN.split(value)

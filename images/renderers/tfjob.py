@@ -29,7 +29,7 @@ _LOSSES: Final = {
 
 
 def render(job: Job, *, run: str = "0") -> Rendering:
-    """The TFJob."""
+    """Renders a TFJob."""
     refuse(job, "tfjob", _REFUSED)
     for name, role in job.roles.items():
         if name not in TYPES or role.port != PORT:

@@ -25,7 +25,7 @@ _FAILED: Final = {"event": "PodFailed", "action": "RestartTask"}
 
 
 def render(job: Job, *, run: str = "0") -> Rendering:
-    """The Volcano Job."""
+    """Renders a Volcano Job."""
     spec: dict[str, Any] = {
         "schedulerName": "volcano",
         "minAvailable": job.needed if job.gang else 1,

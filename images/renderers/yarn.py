@@ -114,7 +114,7 @@ def _component(job: Job, name: str, role: Role, *, run: str) -> dict[str, Any]:
 
 
 def _quoted(text: str) -> str:
-    """As it stands between the double quotes into which node managers put all that they are told, unescaped.
+    """Quotes text for the double quotes into which node managers put all that they are told, unescaped.
 
     Places of the framework's, and of its shell's, stay. A pair of quotes parts what would be read as another's.
     """

@@ -69,7 +69,7 @@ def why_unknown(text: str) -> str:
 
 @cache
 def names() -> dict[str, str]:
-    """Of every resource, as a plan has it, with dots where a role fills something in; and as an expression."""
+    """Returns the name of every resource of a plan, with dots where a role fills something in, and its expression."""
     found = (name.partition(" | ")[2] for name in _names(prepare, ()))
     return {re.sub(f"[{_WORD}{_VERSION}]", "...", name): _pattern(name) for name in found}
 
@@ -99,7 +99,7 @@ def _lays_something(called: Callable[..., Any]) -> bool:
 
 
 def _title(decorator: ast.expr) -> str:
-    """Of a deploy."""
+    """Returns the title that a ``@deploy`` names; empty for other decorators."""
     is_deploy = (
         isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and decorator.func.id == "deploy"
     )

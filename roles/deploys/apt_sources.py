@@ -128,7 +128,7 @@ class Sources(Document):
 
 
 def _filled(text: str) -> str:
-    """With something in place of each word. Raises ``ValueError``."""
+    """Fills something into each place of the text. Raises ``ValueError``."""
     try:
         return text.format(**dict.fromkeys(_WORDS, "1"))
     except (KeyError, IndexError, ValueError, AttributeError):
@@ -148,7 +148,7 @@ class Source:
 
     @property
     def entry_path(self) -> str:
-        """Where apt reads it."""
+        """Returns the file in which apt reads the source."""
         return f"/etc/apt/sources.list.d/spillway-{self.name}.sources"
 
     @property

@@ -22,7 +22,7 @@ _WITHOUT_AWS_CLI: Final = ("ubuntu-24.04",)
 
 @deploy("Tools of a control plane")
 def control_plane() -> None:
-    """Nothing where the machine is to be no such image."""
+    """Makes an image for members of a control plane; nothing where the machine is to be no such image."""
     machine = settings()
     if machine.control_plane is None:
         return

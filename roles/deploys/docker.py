@@ -66,7 +66,7 @@ def docker_packages(containerd: str) -> dict[str, str]:
 
 
 def docker_config(*, systemd_cgroup: bool) -> dict[str, Any]:
-    """With the runtime as ``nvidia-ctk runtime configure --runtime=docker --cdi.enabled`` adds it."""
+    """Returns the configuration as ``nvidia-ctk runtime configure --runtime=docker --cdi.enabled`` makes it."""
     return {
         "exec-opts": [f"native.cgroupdriver={'systemd' if systemd_cgroup else 'cgroupfs'}"],
         "features": {"cdi": True},

@@ -37,7 +37,7 @@ Get = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class Kubelet:
-    """As what the Node is written: paths of its kubeconfig, of the cluster's authority, of its certificate with key."""
+    """With what the Node is written: paths of kubeconfig, authority and certificate."""
 
     node: str
     kubeconfig: str
@@ -92,7 +92,7 @@ def notice_from(get: Get) -> Notice | None:
 
 
 def value_of(notice: Notice | None) -> str | None:
-    """Of the annotation: kind, when it was first seen, when EC2 acts."""
+    """Returns the annotation's value: kind, when it was first seen, when EC2 acts."""
     if notice is None:
         return None
     kind, ends = notice

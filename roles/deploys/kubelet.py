@@ -31,7 +31,7 @@ _SELF_GIVEN: Final = {words.HOSTNAME, words.ARCH, words.OS}
 
 @deploy("Kubelet")
 def kubelet() -> None:
-    """Nothing where the machine is to join no cluster; in an image for nodes it is there, and no more."""
+    """Sets up the kubelet; nothing where the machine joins no cluster; in an image for nodes its binary alone."""
     machine = settings()
     if machine.node_image:
         _binary(machine, machine.node_image.download)
@@ -166,7 +166,7 @@ def self_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def taints_of(machine: MachineSettings) -> list[dict[str, str]]:
-    """As the API writes them."""
+    """Returns the taints as the API writes them."""
     taints = [taint.as_taint() for taint in machine.taints]
     return [
         {"key": one.key, "effect": str(one.effect), **({"value": one.value} if one.value else {})} for one in taints

@@ -100,7 +100,7 @@ def _fingerprint(body: bytes) -> str:
 
 
 def _issuer(body: bytes) -> str:
-    """From the subpackets of a version 4 signature, the hashed ones first."""
+    """Returns the issuer from the subpackets of a version 4 signature, the hashed ones first."""
     if body[0] != _V4:
         return ""
     short, at = "", 4

@@ -97,7 +97,7 @@ def _clock() -> None:
 
 
 def chrony_config(servers: tuple[str, ...]) -> str:
-    """Only these servers; a clock that is far off is set at once at the start, and never stepped under running jobs."""
+    """Configures these servers alone; a clock that is far off is set at the start, not under running jobs."""
     lines = [f"server {server} iburst" for server in servers]
     rest = ("keyfile /etc/chrony/chrony.keys", "driftfile /var/lib/chrony/chrony.drift", "logdir /var/log/chrony")
     return "\n".join((*lines, *rest, "maxupdateskew 100.0", "rtcsync", "makestep 1 3", "leapsectz right/UTC", ""))

@@ -118,7 +118,7 @@ class Looking(BaseConnector):
 
     @staticmethod
     def make_names_data(name: str) -> Any:
-        """Not a connector that an inventory can name."""
+        """Refuses: this is no connector that an inventory can name."""
         raise NotImplementedError(name)
 
     def connect(self) -> None:
@@ -166,7 +166,7 @@ class Looking(BaseConnector):
 
     @staticmethod
     def run_as(arguments: Mapping[str, Any]) -> RunAs:
-        """Of a connector's arguments those that say as whom, and where, a command runs."""
+        """Returns those of a connector's arguments that say as whom, and where, a command runs."""
         given = ((key, arguments[key]) for key in _RUN_AS if arguments.get(key))
         return tuple((key, value) for key, value in given if _PLAIN.get(key) != value)
 
@@ -202,7 +202,7 @@ class Looking(BaseConnector):
         return bool(self.behind.put_file(filename_or_io, remote_filename, *rest, **arguments))
 
     def get_file(self, remote_filename: str, filename_or_io: Any, *rest: Any, **arguments: Any) -> bool:
-        """As it is."""
+        """Fetches the file, as the connector behind does."""
         self._must_be_executing(f"fetching {remote_filename}")
         return bool(self.behind.get_file(remote_filename, filename_or_io, *rest, **arguments))
 
@@ -310,7 +310,7 @@ def _script(mark: str, parts: Iterable[Part]) -> str:
 
 
 def _answers(text: str, mark: str) -> dict[int, Answer]:
-    """By the number of the part; one that was cut off is not there."""
+    """Returns the answers by the number of their part; one that was cut off is not there."""
     pieces = text.split(f"\n{mark} ")[1:]
     found: dict[int, Answer] = {}
     for number, (piece, after) in enumerate(itertools.pairwise(pieces)):

@@ -22,7 +22,7 @@ from pyinfra.context import host as current
 
 
 class Disruption(IntEnum):
-    """From harmless to a reboot.
+    """How much a change disturbs, from harmless to a reboot.
 
     ``DAEMON_RELOAD`` stands this high because under it running GPU containers lose their devices
     (nvidia-container-toolkit issues 48 and 1227).
@@ -37,7 +37,7 @@ class Disruption(IntEnum):
     REBOOT = auto()
 
     def __str__(self) -> str:
-        """As it is written in reports and on the command line: ``containerd-restart``."""
+        """Writes it as reports and the command line do: ``containerd-restart``."""
         return self.name.lower().replace("_", "-")
 
     @classmethod

@@ -27,7 +27,7 @@ class KnownFacts:
         self._host, self._here, self._questions = host, here, questions
 
     def get(self, kind: type[FactBase[Any]], *args: Any, **kwargs: Any) -> Any:
-        """As `Host.get_fact`."""
+        """Returns the fact, as `Host.get_fact` does."""
         state = self._host.state
         if state.is_executing or not _is_simple(kind) or not global_arguments.KEYS.isdisjoint(kwargs):
             return get_fact(state, self._host, kind, args=args, kwargs=kwargs)

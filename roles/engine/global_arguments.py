@@ -24,7 +24,7 @@ _KNOWN: Final = "global_arguments"
 
 
 def remember() -> None:
-    """From now on, in this process."""
+    """Remembers them from now on, in this process."""
     arguments.all_global_arguments = cache(_ALL)
     for name in ("pyinfra.api.facts", "pyinfra.api.operation"):  # each has a name of its own for it
         vars(sys.modules[name])["pop_global_arguments"] = pop
@@ -32,7 +32,7 @@ def remember() -> None:
 
 
 def pop(state: State, host: Host, kwargs: dict[str, Any]) -> Popped:
-    """As pyinfra's own: takes the global arguments out of ``kwargs``; gives all of them, and which were given."""
+    """Takes the global arguments out of ``kwargs``, as pyinfra's own; returns all of them, and which were given."""
     given = KEYS & kwargs.keys()
     if given <= {"name"}:
         known = _of_the_deploy(state, host)
@@ -53,7 +53,7 @@ def current(state: State, host: Host) -> dict[str, Any]:
 
 
 def forget(host: Host) -> None:
-    """Before a new walk: the machine's data may have changed."""
+    """Forgets them before a new walk: the machine's data may have changed."""
     host.connector_data.pop(_KNOWN, None)
 
 

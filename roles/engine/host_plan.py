@@ -127,7 +127,7 @@ def as_json(plans: Iterable[HostPlan]) -> list[dict[str, Any]]:
 
 
 def state(plan: HostPlan) -> str:
-    """In one word: clean, drifted, refused, unreachable or unknown."""
+    """Says in one word: clean, drifted, refused, unreachable or unknown."""
     if plan.unreachable:
         return "unreachable"
     if plan.failed:

@@ -78,7 +78,7 @@ class Offered(FactBase[list[str] | None]):
 
     @staticmethod
     def default() -> list[str] | None:
-        """Nothing speaks against it."""
+        """Returns that nothing speaks against the packages."""
         return None
 
     def command(self, package: str, version: str, sources: Sources) -> StringCommand:

@@ -17,7 +17,7 @@ class ContainerdDump(FactBase[dict[str, Any]]):
 
     @staticmethod
     def default() -> dict[str, Any]:
-        """No containerd."""
+        """Returns what a machine without containerd has."""
         return {}
 
     def command(self) -> StringCommand:
@@ -37,7 +37,7 @@ class UnverifiedRegistries(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """None."""
+        """Returns what stands for none."""
         return []
 
     def command(self, folder: str) -> StringCommand:
@@ -46,7 +46,7 @@ class UnverifiedRegistries(FactBase[list[str]]):
         return Plain(f"grep -D skip -sHE {shlex.quote(pattern)} {folder}/*/hosts.toml; true")
 
     def process(self, output: list[str]) -> list[str]:
-        """``path:line``."""
+        """Reads lines ``path:line``."""
         return [line for line in output if line]
 
 
@@ -55,13 +55,13 @@ class DropIns(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """None."""
+        """Returns what stands for none."""
         return []
 
     def command(self) -> StringCommand:
-        """In both of the folders that tools write into."""
+        """Lists both of the folders that tools write into."""
         return Plain("ls -1 /etc/containerd/conf.d/*.toml /etc/containerd/config.d/*.toml 2>/dev/null || true")
 
     def process(self, output: list[str]) -> list[str]:
-        """One path per line."""
+        """Reads one path per line."""
         return [line for line in output if line]

@@ -13,7 +13,7 @@ class ImageMarks(FactBase[frozenset[tuple[str, str]]]):
 
     @staticmethod
     def default() -> frozenset[tuple[str, str]]:
-        """None."""
+        """Returns what stands for none."""
         return frozenset()
 
     def command(self, folder: str) -> StringCommand:
@@ -26,7 +26,7 @@ class ImageMarks(FactBase[frozenset[tuple[str, str]]]):
         )
 
     def process(self, output: list[str]) -> frozenset[tuple[str, str]]:
-        """Two words a line."""
+        """Reads two words per line: an image and its mark."""
         return frozenset((line.split()[0], line.split()[1]) for line in output if len(line.split()) > 1)
 
 
@@ -35,7 +35,7 @@ class MissingImages(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Not known."""
+        """Returns what stands for a machine that does not tell."""
         return []
 
     def command(self, version: str) -> str:
@@ -48,7 +48,7 @@ class MissingImages(FactBase[list[str]]):
         )
 
     def process(self, output: list[str]) -> list[str]:
-        """A name a line."""
+        """Reads one image per line."""
         return output
 
 
@@ -60,7 +60,7 @@ class RuncInUse(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """There is none."""
+        """Returns what stands for no runc."""
         return ""
 
     def command(self) -> StringCommand:

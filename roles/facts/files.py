@@ -140,7 +140,7 @@ class Strangers(FactBase[list[Stranger]]):
 
     @staticmethod
     def default() -> list[Stranger]:
-        """Root's alone."""
+        """Returns that only root may write there."""
         return []
 
     def command(self, folder: str) -> StringCommand:
@@ -148,7 +148,7 @@ class Strangers(FactBase[list[Stranger]]):
         return About(WAYS, folder)
 
     def process(self, output: list[str]) -> list[Stranger]:
-        """The lines of :func:`strangers`."""
+        """Reads the lines that :func:`strangers` prints."""
         parts = [line.rsplit("|", 4)[1:] for line in output if line.count("|") >= 4]  # noqa: PLR2004 - its fields
         return [Stranger(name, user, mode, is_the_folder=at == "last") for at, user, mode, name in parts]
 
@@ -161,7 +161,7 @@ class FolderLines(FactBase[list[tuple[str, str]]]):
 
     @staticmethod
     def default() -> list[tuple[str, str]]:
-        """Nothing."""
+        """Returns what stands for no lines."""
         return []
 
     def command(self, path: str) -> StringCommand:
@@ -173,7 +173,7 @@ class FolderLines(FactBase[list[tuple[str, str]]]):
         return Plain(f"grep -D skip -sHE '^[[:space:]]*([^#;[:space:]]|#[^#[:space:]])' {files}; true")
 
     def process(self, output: list[str]) -> list[tuple[str, str]]:
-        """``path:line``."""
+        """Reads lines ``path:line``."""
         return [(path, text.strip()) for path, _, text in (line.partition(":") for line in output)]
 
 
@@ -182,15 +182,15 @@ class FolderNames(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Nothing."""
+        """Returns what stands for an empty folder."""
         return []
 
     def command(self, folder: str) -> StringCommand:
-        """Nothing where there is no folder."""
+        """Lists the folder; nothing where there is none."""
         return Plain(f"LC_ALL=C ls -1 -- {shlex.quote(folder)} 2>/dev/null; true")
 
     def process(self, output: list[str]) -> list[str]:
-        """One per line."""
+        """Reads one name per line."""
         return sorted(line for line in output if line)
 
 
@@ -206,7 +206,7 @@ class FileText(FactBase[str | None]):
         return Plain(f"[ ! -f {quoted} ] || {{ echo file; head -c {_LARGEST + 1} {quoted} | base64; }}")
 
     def process(self, output: list[str]) -> str | None:
-        """The decoded text."""
+        """Decodes the text; ``None`` for what is no file, or too long."""
         data = base64.b64decode("".join(output[1:]))
         if output[:1] != ["file"] or len(data) > _LARGEST:
             return None

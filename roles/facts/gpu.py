@@ -85,7 +85,7 @@ class DriverState(FactBase[Driver]):
 
     @staticmethod
     def default() -> Driver:
-        """None anywhere."""
+        """Returns what stands for no driver."""
         return Driver()
 
     def command(self) -> StringCommand:
@@ -135,7 +135,7 @@ class CdiState(FactBase[Specification]):
 
     @staticmethod
     def default() -> Specification:
-        """None."""
+        """Returns what stands for no specification."""
         return Specification()
 
     def command(self) -> StringCommand:
@@ -158,17 +158,17 @@ class OtherSpecifications(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """None."""
+        """Returns what stands for none."""
         return []
 
     def command(self) -> StringCommand:
-        """In all folders that container runtimes read. What others generate for themselves is of another kind."""
+        """Searches all folders that container runtimes read. What others generate for themselves is of another kind."""
         kind = r"""kind"?:[[:space:]]*["']?nvidia\.com/gpu["']?[[:space:]]*,?[[:space:]]*$"""
         folders = "/etc/cdi /run/cdi"
         return Plain(f"grep -rlE -- {shlex.quote(kind)} {folders} 2>/dev/null | grep -vxF /run/cdi/nvidia.yaml; true")
 
     def process(self, output: list[str]) -> list[str]:
-        """One path per line."""
+        """Reads one path per line."""
         return sorted(line for line in output if line)
 
 
@@ -177,7 +177,7 @@ class MigState(FactBase[dict[str, tuple[str, ...]]]):
 
     @staticmethod
     def default() -> dict[str, tuple[str, ...]]:
-        """No GPU is divided."""
+        """Returns what stands for no divided GPU."""
         return {}
 
     def command(self) -> StringCommand:
@@ -203,7 +203,7 @@ class OlderInitramfs(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """None."""
+        """Returns what stands for none."""
         return []
 
     def command(self, path: str) -> StringCommand:
@@ -211,5 +211,5 @@ class OlderInitramfs(FactBase[list[str]]):
         return Plain(f"find /boot -maxdepth 1 -name 'initrd.img-*' ! -newer {path} 2>/dev/null || true")
 
     def process(self, output: list[str]) -> list[str]:
-        """One path per line."""
+        """Reads one path per line."""
         return [line for line in output if line]

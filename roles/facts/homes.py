@@ -49,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Of one account."""
+    """What was found below the home of one account."""
 
     answered: bool = True
     """The account's own processes did not keep it from being looked at."""
@@ -81,7 +81,7 @@ class AccountHome(FactBase[Home]):
 
     @staticmethod
     def default() -> Home:
-        """Not asked yet."""
+        """Returns what stands for a home that was not looked at."""
         return Home()
 
     def command(self, user: str) -> StringCommand:

@@ -53,15 +53,15 @@ class SysctlNames(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Not known."""
+        """Returns what stands for a machine that does not tell."""
         return []
 
     def command(self) -> StringCommand:
-        """As files."""
+        """Lists the settings as the files they are."""
         return Plain("find /proc/sys -type f 2>/dev/null; true")
 
     def process(self, output: list[str]) -> list[str]:
-        """``/proc/sys/vm/swappiness`` is vm/swappiness."""
+        """Reads ``/proc/sys/vm/swappiness`` as ``vm/swappiness``."""
         return [line.removeprefix("/proc/sys/") for line in output]
 
 
@@ -73,11 +73,11 @@ class SysctlFiles(FactBase[list[tuple[str, str, str]]]):
 
     @staticmethod
     def default() -> list[tuple[str, str, str]]:
-        """None."""
+        """Returns what stands for none."""
         return []
 
     def command(self) -> StringCommand:
-        """Of every folder that systemd-sysctl reads."""
+        """Searches every folder that systemd-sysctl reads."""
         files = " ".join(f"{folder}/sysctl.d/*.conf" for folder in ("/usr/lib", "/usr/local/lib", "/run", "/etc"))
         return Plain(f"grep -D skip -sHE '^[[:space:]]*-?[^#;=[:space:]][^=]*=' {files}; true")
 
@@ -117,11 +117,11 @@ MODULES: Final = Kind("modules", _modules, _split_modules)
 
 
 class ModuleState(FactBase[str]):
-    """Of a kernel module: ``loaded`` (also: part of the kernel itself), ``available``, or ``absent``."""
+    """State of a kernel module: ``loaded`` (also: part of the kernel itself), ``available``, or ``absent``."""
 
     @staticmethod
     def default() -> str:
-        """Not known to be there."""
+        """Returns that it is not known to be there."""
         return "absent"
 
     def command(self, module: str) -> StringCommand:
@@ -129,7 +129,7 @@ class ModuleState(FactBase[str]):
         return About(MODULES, module)
 
     def process(self, output: list[str]) -> str:
-        """``name state``."""
+        """Reads ``name state``."""
         return output[0].split()[1] if output else "absent"
 
 
@@ -142,11 +142,11 @@ class ForbiddenModules(FactBase[dict[str, str]]):
 
     @staticmethod
     def default() -> dict[str, str]:
-        """None."""
+        """Returns what stands for none."""
         return {}
 
     def command(self) -> StringCommand:
-        """Of the folders that people write into: what a package brings along knows what it does."""
+        """Searches the folders that people write into: what a package brings along knows what it does."""
         files = "/run/modprobe.d/*.conf /etc/modprobe.d/*.conf"
         return Plain(f"grep -D skip -sHE '^[[:space:]]*(blacklist|install|alias)[[:space:]]' {files}; true")
 
@@ -166,7 +166,7 @@ class SwapDevices(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Nothing."""
+        """Returns what stands for no swap."""
         return []
 
     def command(self) -> StringCommand:
@@ -174,7 +174,7 @@ class SwapDevices(FactBase[list[str]]):
         return Plain("sed 1d /proc/swaps")
 
     def process(self, output: list[str]) -> list[str]:
-        """The first column."""
+        """Reads the first column."""
         return [line.split()[0] for line in output if line.strip()]
 
 
@@ -183,18 +183,18 @@ class SwapUnits(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """None."""
+        """Returns what stands for none."""
         return []
 
     def command(self) -> StringCommand:
-        """In every folder that an operator may write units into; a link to /dev/null brings nothing."""
+        """Searches every folder that an operator may write units into; a link to /dev/null brings nothing."""
         return Plain(
             "for f in /etc/systemd/system/*.swap /run/systemd/system/*.swap /usr/local/lib/systemd/system/*.swap;"
             ' do [ ! -s "$f" ] || echo "$f"; done'
         )
 
     def process(self, output: list[str]) -> list[str]:
-        """A path a line."""
+        """Reads one path per line."""
         return [line for line in output if line]
 
 
@@ -203,15 +203,15 @@ class LiveHostname(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """Not known."""
+        """Returns what stands for a machine that does not tell."""
         return ""
 
     def command(self) -> StringCommand:
-        """Not hostname(1), which a bare machine may lack."""
+        """Reads the kernel's name; hostname(1) a bare machine may lack."""
         return Plain("cat /proc/sys/kernel/hostname")
 
     def process(self, output: list[str]) -> str:
-        """One line."""
+        """Reads one line."""
         return output[0].strip() if output else ""
 
 
@@ -220,7 +220,7 @@ class RebootAsked(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """None."""
+        """Returns what stands for no request."""
         return []
 
     def command(self) -> StringCommand:
@@ -241,7 +241,7 @@ class ClockOffset(FactBase[float]):
 
     @staticmethod
     def default() -> float:
-        """Nothing measures."""
+        """Returns what stands for a machine that does not measure it."""
         return 0.0
 
     def command(self) -> StringCommand:

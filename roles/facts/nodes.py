@@ -16,15 +16,15 @@ PKI: Final = "/var/lib/kubelet/pki"
 
 
 class Identity(FactBase[frozenset[str]]):
-    """Of ``client`` and ``server`` those certificates that are the node's own, signed, and good for another week."""
+    """Which of ``client`` and ``server`` certificates are the node's own, signed, and good for another week."""
 
     @staticmethod
     def default() -> frozenset[str]:
-        """None."""
+        """Returns what stands for no valid certificate."""
         return frozenset()
 
     def command(self, node: str) -> StringCommand:
-        """As openssl judges them."""
+        """Asks openssl which of the kubelet's certificates are good for another week."""
         subject = shlex.quote(f"system:node:{node}")
         return Plain(
             f"for k in client server; do f={PKI}/kubelet-$k-current.pem; [ -s $f ]"
@@ -34,7 +34,7 @@ class Identity(FactBase[frozenset[str]]):
         )
 
     def process(self, output: list[str]) -> frozenset[str]:
-        """One word a line."""
+        """Reads one word per line."""
         return frozenset(line for line in output if line in ("client", "server"))
 
 
@@ -61,7 +61,7 @@ class NameServers(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """The usual place."""
+        """Returns what stands for the usual place."""
         return ""
 
     def command(self) -> StringCommand:
@@ -72,5 +72,5 @@ class NameServers(FactBase[str]):
         )
 
     def process(self, output: list[str]) -> str:
-        """One path."""
+        """Reads one path."""
         return "".join(output[:1])

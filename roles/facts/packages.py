@@ -41,11 +41,11 @@ class Packages(FactBase[dict[str, Package]]):
 
     @staticmethod
     def default() -> dict[str, Package]:
-        """Nothing told."""
+        """Returns what stands for a machine that does not tell."""
         return {}
 
     def command(self) -> StringCommand:
-        """One line for each."""
+        """Prints one line for each package."""
         return Plain("dpkg-query -W -f='${Package}\\t${Version}\\t${db:Status-Abbrev}\\n' 2>/dev/null || true")
 
     def process(self, output: list[str]) -> dict[str, Package]:
@@ -79,7 +79,7 @@ class AlteredFiles(FactBase[dict[str, str]]):
 
     @staticmethod
     def default() -> dict[str, str]:
-        """Nothing told."""
+        """Returns what stands for a machine that does not tell."""
         return {}
 
     def command(self, packages: tuple[str, ...]) -> StringCommand:
@@ -99,14 +99,14 @@ class AlteredFiles(FactBase[dict[str, str]]):
 
 
 class Unusable(FactBase[list[str]]):
-    """Of programs and libraries by their paths, those that are missing, empty, may not be run, or run with rights set.
+    """Paths of programs and libraries that are missing, empty, may not be run, or run with rights set.
 
     A program with the set-uid bit is root's for whoever starts it; none of these is packed with one.
     """
 
     @staticmethod
     def default() -> list[str]:
-        """None."""
+        """Returns what stands for none."""
         return []
 
     def command(self, files: tuple[str, ...]) -> StringCommand:
@@ -116,7 +116,7 @@ class Unusable(FactBase[list[str]]):
         return Plain(f'for p in {" ".join(map(shlex.quote, files))}; do {usable} || echo "$p"; done')
 
     def process(self, output: list[str]) -> list[str]:
-        """A path a line."""
+        """Reads one path per line."""
         return [line for line in output if line]
 
 
@@ -125,11 +125,11 @@ class AptSettings(FactBase[dict[str, list[str]]]):
 
     @staticmethod
     def default() -> dict[str, list[str]]:
-        """Nothing told."""
+        """Returns what stands for a machine that does not tell."""
         return {}
 
     def command(self) -> StringCommand:
-        """As apt itself reads it; what it cannot read it says itself, behind ``E:``."""
+        """Prints the settings as apt itself reads them; what it cannot read it says itself, behind ``E:``."""
         return Plain("apt-config dump 2>&1 || true")
 
     def process(self, output: list[str]) -> dict[str, list[str]]:
@@ -146,7 +146,7 @@ class SourceFiles(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Nothing told."""
+        """Returns what stands for a machine that does not tell."""
         return []
 
     def command(self) -> StringCommand:
@@ -157,7 +157,7 @@ class SourceFiles(FactBase[list[str]]):
         )
 
     def process(self, output: list[str]) -> list[str]:
-        """One path per line."""
+        """Reads one path per line."""
         return [line for line in output if line]
 
 
@@ -166,15 +166,15 @@ class OsRelease(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """Not known."""
+        """Returns what stands for a machine that does not tell."""
         return ""
 
     def command(self) -> str:
-        """From os-release(5)."""
+        """Prints the id and version of os-release(5)."""
         return '. /etc/os-release 2>/dev/null && echo "$ID-$VERSION_ID" || true'
 
     def process(self, output: list[str]) -> str:
-        """One line."""
+        """Reads one line."""
         return "".join(output[:1])
 
 
@@ -202,11 +202,11 @@ class PinFiles(FactBase[list[Pin]]):
 
     @staticmethod
     def default() -> list[Pin]:
-        """Nothing told."""
+        """Returns what stands for a machine that does not tell."""
         return []
 
     def command(self) -> StringCommand:
-        """Of regular files alone: a pipe has no end."""
+        """Reads regular files alone: a pipe has no end."""
         found = "for f in /etc/apt/preferences /etc/apt/preferences.d/*; do [ ! -f $f ] || echo $f; done"
         return Plain(f"awk {shlex.quote(_PINS)} $({found}) </dev/null; true")
 

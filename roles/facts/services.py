@@ -18,7 +18,7 @@ class DefaultTarget(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """Unknown."""
+        """Returns what stands for a machine that does not tell."""
         return ""
 
     def command(self) -> StringCommand:
@@ -26,7 +26,7 @@ class DefaultTarget(FactBase[str]):
         return Plain("systemctl get-default 2>/dev/null; true")
 
     def process(self, output: list[str]) -> str:
-        """One line."""
+        """Reads one line."""
         return output[0].strip() if output else ""
 
 
@@ -55,7 +55,7 @@ class Unit:
 
     @property
     def is_masked(self) -> bool:
-        """Cannot be started."""
+        """Says that the unit cannot be started."""
         return self.load == "masked" or self.file_state.startswith("masked")
 
 
@@ -119,17 +119,17 @@ class OwningPackage(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """None."""
+        """Returns what stands for a file of no package."""
         return ""
 
     def command(self, path: str) -> StringCommand:
-        """One path."""
+        """Asks dpkg which package owns the path."""
         twin = path.removeprefix("/usr") if path.startswith("/usr/lib/") else f"/usr{path}"
         both = f"{shlex.quote(path)} {shlex.quote(twin)}"
         return Plain(f"LC_ALL=C dpkg -S {both} 2>/dev/null | grep -v ^diversion | cut -d: -f1 | head -n 1; true")
 
     def process(self, output: list[str]) -> str:
-        """One line."""
+        """Reads one line."""
         return output[0].strip() if output else ""
 
 
@@ -138,13 +138,13 @@ class Owed(FactBase[frozenset[str]]):
 
     @staticmethod
     def default() -> frozenset[str]:
-        """None."""
+        """Returns what stands for no mark."""
         return frozenset()
 
     def command(self, folder: str) -> StringCommand:
-        """The marks in ``folder``."""
+        """Lists the marks in ``folder``."""
         return Plain(f"ls -1 {shlex.quote(folder)} 2>/dev/null || true")
 
     def process(self, output: list[str]) -> frozenset[str]:
-        """One name per line."""
+        """Reads one name per line."""
         return frozenset(line for line in output if line)

@@ -54,13 +54,13 @@ class Line:
 
     @property
     def is_default(self) -> bool:
-        """Of keys: the accounts' own files, in so many words."""
+        """Says whether a line about keys names the accounts' own files, in so many words."""
         words = self.value.replace('"', " ").split()
         return words == ["none"] or {*words} <= _DEFAULT
 
     @property
     def lets_in(self) -> bool:
-        """Of passwords: not refused."""
+        """Says whether the line, as one about passwords, does not refuse them."""
         return self.value.split()[:1] not in (["no"], ['"no"'])
 
     def keeps_out(self, user: str, groups: Collection[str]) -> bool:
@@ -80,7 +80,7 @@ class Line:
         return False
 
     def __str__(self) -> str:
-        """As a message quotes it."""
+        """Writes the line as a message quotes it."""
         return f"{self.path} says {self.text!r}{f' under {self.block!r}' if self.block else ''}"
 
 
@@ -89,7 +89,7 @@ class SshdLines(FactBase[list[Line]]):
 
     @staticmethod
     def default() -> list[Line]:
-        """None."""
+        """Returns what stands for none."""
         return []
 
     def command(self) -> StringCommand:
@@ -117,13 +117,13 @@ class LetsPasswordsIn(FactBase[bool]):
 
     @staticmethod
     def default() -> bool:
-        """It does not."""
+        """Returns what stands for a machine that lets no passwords in."""
         return False
 
     def command(self) -> StringCommand:
-        """Of two lines the first counts, wherever it stands."""
+        """Asks for what counts: of two lines the first, wherever it stands."""
         return Plain(f"! sshd -T 2>/dev/null | grep -qE '^({'|'.join(PASSWORDS)}) yes' || echo yes")
 
     def process(self, output: list[str]) -> bool:
-        """One word."""
+        """Reads one word."""
         return output[:1] == ["yes"]

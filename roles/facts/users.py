@@ -34,7 +34,7 @@ class Accounts(FactBase[dict[str, Account]]):
 
     @staticmethod
     def default() -> dict[str, Account]:
-        """None."""
+        """Returns what stands for none."""
         return {}
 
     def command(self) -> StringCommand:

@@ -44,7 +44,7 @@ class Identity:
 
     @property
     def gpu_product(self) -> str:
-        """As GPU feature discovery would name its GPUs; empty where this list is older than the type."""
+        """Returns the name that GPU feature discovery gives its GPUs; empty where this list is older than the type."""
         return _PRODUCTS.get(self.type.partition(".")[0], "")
 
 
@@ -75,7 +75,7 @@ class Keys:
 
 
 def identity() -> Identity:
-    """From the metadata service. Raises ``Unavailable``."""
+    """Asks the metadata service for the instance. Raises ``Unavailable``."""
     document = json.loads(_metadata("dynamic/instance-identity/document"))
     return Identity(
         id=document["instanceId"],
@@ -103,7 +103,7 @@ def _word(file: Path) -> str:
 
 
 def credentials() -> Keys:
-    """Of the role that the instance's profile names. Raises ``Unavailable``."""
+    """Asks for the keys of the role that the instance's profile names. Raises ``Unavailable``."""
     role = _metadata("meta-data/iam/security-credentials/").split()[0]
     found = json.loads(_metadata(f"meta-data/iam/security-credentials/{role}"))
     return Keys(found["AccessKeyId"], found["SecretAccessKey"], found["Token"])

@@ -68,7 +68,7 @@ def container_toolkit(*, wanted: Mapping[str, str], driver: str) -> None:
 
 @deploy("containerd can run pods with and without GPUs")
 def containerd_sound() -> None:
-    """After containerd's own role: no other tool's drop-in, and a configuration that loses no runtime."""
+    """Removes, after containerd's own role, other tools' drop-ins, and makes sure that no runtime is lost."""
     strangers = host.get_fact(DropIns)
     for path in strangers:
         with services.restarts("containerd"):

@@ -197,7 +197,7 @@ def initramfs_follows(path: str) -> Commands:
 
 
 def _without_nouveau() -> None:
-    """For good: also in the initramfs, which is where it would be loaded first."""
+    """Keeps nouveau off for good: also in the initramfs, which is where it would be loaded first."""
     files.place(
         name="nouveau is not loaded",
         dest=NOUVEAU,

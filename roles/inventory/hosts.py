@@ -190,7 +190,7 @@ def _checked(
 
 
 def with_gpu_labels(machine: MachineSettings) -> MachineSettings:
-    """With the labels that say what software its GPUs have; as it is where it has none."""
+    """Returns the machine with the labels that say what software its GPUs have; as it is where it has none."""
     if not machine.gpu_count:
         return machine
     chosen = choose(read_matrix(), machine.versions, machine=machine.name)

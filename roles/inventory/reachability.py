@@ -107,7 +107,7 @@ def _why_no_subnet(
 
 
 def _address(text: str) -> Any:
-    """Nothing for a DNS name."""
+    """Returns the address; nothing for a DNS name."""
     try:
         return address_of(text)
     except ValueError:

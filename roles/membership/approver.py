@@ -37,7 +37,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round did."""
+    """What one round of approvals did."""
 
     verdicts: Sequence[bootstrap.Verdict] = ()
     told: Sequence[str] = ()
@@ -108,7 +108,7 @@ class Approver:
         return {one["Name"].rpartition("/")[2]: one["Value"] for page in pages for one in page["Parameters"]}
 
     def _keep(self, one: Instance, token: str) -> None:
-        """Only a new parameter takes tags, and only an old one is overwritten."""
+        """Keeps the token: only a new parameter takes tags, and only an old one is overwritten."""
         name = self._parameter(one.id)
         tags = [
             {"Key": words.TAG_CLUSTER, "Value": self._cluster},

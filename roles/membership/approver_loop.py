@@ -79,13 +79,13 @@ class Teller:
         self._refused: set[str] = set()
 
     def outage(self, why: str) -> None:
-        """A party is away."""
+        """Says once that a party cannot be reached."""
         if why != self._outage:
             self._say(f"no node is let in: {why}")
         self._outage = why
 
     def tell(self, done: Round) -> None:
-        """What a round did."""
+        """Says what a round did."""
         if self._outage:
             self._say("all parties answer again")
         self._outage = ""
@@ -104,7 +104,7 @@ class Teller:
 
 
 def _connected(kubeconfig: Path | None, *, patient: bool) -> Kube:
-    """As a service it may come up before the API server is there; ``rounds`` waits for it."""
+    """Connects; as a service it may come up before the API server is there, and ``rounds`` waits for it."""
     if not patient:
         return Kube.connect(kubeconfig)
     from autoscaler.kube.credentials import Account  # noqa: PLC0415 - what connect() does, without asking

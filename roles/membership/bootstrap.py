@@ -222,7 +222,7 @@ def _is_address(text: str) -> bool:
 
 
 def _addresses(address: str) -> list[str]:
-    """Of a machine that the inventory knows by a DNS name: what the name resolves to here."""
+    """Returns the addresses of a machine: where the inventory has a DNS name, what it resolves to here."""
     if _is_address(address):
         return [str(ipaddress.ip_address(address))]
     try:

@@ -36,7 +36,7 @@ class Kept:
     """The request that a certificate was granted for by it."""
 
     def text(self) -> str:
-        """As it stands in the ledger."""
+        """Writes the token as it stands in the ledger."""
         return token_entry(node=self.node, expires=self.expires, used_by=self.used_by)
 
     def is_good(self, now: datetime) -> bool:

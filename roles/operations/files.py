@@ -213,7 +213,7 @@ def _says_the_same(dest: str, now: Found, content: str, meaning: Meaning | None)
 
 
 def _correct(dest: str, now: Found, *, mode: str, user: str | None, group: str | None) -> Commands:
-    """Mode and owners only."""
+    """Yields commands that change mode and owners only."""
     quoted, owners = shlex.quote(dest), _owners(user, group)
     found = _owners(now.user if user else None, now.group if group else None)
     if now.locked and (owners != found or now.mode != mode.lstrip("0")):
@@ -252,7 +252,7 @@ def _write(dest: str, content: str, *, mode: str, owners: str, validate: str | N
 
 
 def _bytes(content: str) -> bytes:
-    """Also those that are no UTF-8, as :class:`FileText` reads them."""
+    """Encodes also what is no UTF-8, as :class:`FileText` reads it."""
     return content.encode(errors="surrogateescape")
 
 

@@ -236,7 +236,7 @@ def _alike(one: str, other: str) -> int:
 
 
 def pins(wanted: Mapping[str, str]) -> str:
-    """A preferences file."""
+    """Returns the text of a preferences file that pins these versions."""
     return "\n".join(
         f"Package: {name}\nPin: version {version}\nPin-Priority: {_PRIORITY}\n" for name, version in wanted.items()
     )

@@ -169,7 +169,7 @@ def _marking_first(
 
 
 def _is_owed(unit: str) -> bool:
-    """By a mark on the machine, or, while nothing runs yet, by a change that is planned before."""
+    """Says whether a restart is owed, by a mark on the machine, or by a change that is planned before."""
     planned = () if host.state.is_executing else host.connector_data.get("would_owe", ())
     owed: frozenset[str] = host.get_fact(Owed, folder=owed_at(host.data))
     return name_of(unit) in {*planned, *map(name_of, owed)}

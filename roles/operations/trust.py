@@ -46,7 +46,7 @@ def kubeconfig_ours(path: str, *, server: str, authority: str) -> Commands:
 
 
 def kubeconfig(*, server: str, authority: str) -> dict[str, Any]:
-    """As a kubelet writes it once it has its certificate."""
+    """Returns the kubeconfig that a kubelet writes once it has its certificate."""
     pem = f"{PKI}/kubelet-client-current.pem"
     cluster = {"server": server, "certificate-authority-data": base64.b64encode(authority.encode()).decode()}
     return {

@@ -46,13 +46,13 @@ class Hosts(Protocol):
     """Machines, real (:class:`roles.rollout.ssh_hosts.SshHosts`) or made up."""
 
     def plan(self, names: Iterable[str]) -> Mapping[str, HostPlan]:
-        """A fresh look."""
+        """Looks at the machines anew and returns what each would change."""
 
     def take(self, name: str) -> str:
         """Keep other controllers off it until it is left; gives which one changes it now, empty where none does."""
 
     def leave(self, name: str) -> None:
-        """Others may change it."""
+        """Leaves the machine to other runs."""
 
     def apply(self, name: str, allowed: Disruption) -> Done:
         """Plan once more and do it, up to the class allowed."""
@@ -69,7 +69,7 @@ class Hosts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds."""
+    """How long is waited for each stage, in seconds."""
 
     poll: float = 5.0
     drain: float = 3600.0
@@ -80,7 +80,7 @@ class Patience:
 
 @dataclass(slots=True)
 class Rolled:
-    """How it ended."""
+    """How the rolling change ended."""
 
     changed: list[str] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)

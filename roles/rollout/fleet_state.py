@@ -15,7 +15,7 @@ from roles.rollout.node_state import Marks, Seen
 
 
 class Standing:
-    """Of every machine, and of the cluster's other nodes. ``domains`` and ``blocked`` as in ``Roll``."""
+    """The state of every machine, and of the cluster's other nodes. ``domains`` and ``blocked`` as in ``Roll``."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class Standing:
         return found
 
     def block(self, name: str, why: str) -> None:
-        """Nothing may be changed on it by this run, as was found out only now."""
+        """Keeps this run from changing it, for a reason that was found out only now."""
         self._blocked[name] = why
 
     def begin(self, member: Member, phase: Phase, *, cordon: bool) -> None:
-        """Its change begins."""
+        """Marks the machine as under change."""
         if self._marks and member.in_cluster:
             self._marks.begin(member.name, phase, cordon=cordon)
         else:
@@ -81,7 +81,7 @@ class Standing:
             self._own[member.name] = _left(member.name, outcome or "")
 
     def ends(self) -> dict[str, str]:
-        """Of the machines whose marks are kept here: how the change ended that they still want."""
+        """Returns how the change ended that they still want, of the machines whose marks are kept here."""
         return {name: f"{own.outcome.value}:{own.outcome_of}" for name, own in self._own.items() if own.outcome}
 
     def _is_marked(self, member: Member) -> bool:

@@ -54,7 +54,7 @@ def _alerts(run: Mapping[str, Any]) -> list[str]:
 
 
 def today(run: Mapping[str, Any]) -> str:
-    """In one line, whether there is anything to do."""
+    """Says in one line whether there is anything to do."""
     items = open_items(run)
     machines = len(run["machines"])
     mended = sum(any(change["mended"] for change in one["changes"]) for one in run["machines"])
@@ -126,7 +126,7 @@ def _disruption(change: Mapping[str, Any]) -> str:
 
 
 def _warnings(findings: Iterable[Mapping[str, Any]]) -> str:
-    """Of the preflight; what it found an error stands above, as something to do."""
+    """Renders the warnings of the preflight; what it found an error stands above, as something to do."""
     rows = [
         _row(one["host"], escape(one["check"]), escape(one["found"]), escape(one["remedy"]))
         for one in findings
@@ -191,7 +191,7 @@ def _section(title: str, body: str, *, empty: str) -> str:
 
 
 def _table(heads: Iterable[str], rows: Sequence[str], *, kind: str = "list") -> str:
-    """On a narrow screen the cells of a list stand below each other, each row a block; those of a grid do not."""
+    """Renders a table; on a narrow screen the cells of a list stand below each other, those of a grid do not."""
     if not rows:
         return ""
     head = "".join(f"<th>{escape(one)}</th>" for one in heads)
@@ -204,7 +204,7 @@ def _row(first: str, *cells: str) -> str:
 
 
 def _when(at: str) -> str:
-    """As a person writes it; of a record that is damaged, the name of its file."""
+    """Writes a time as a person does; of a record that is damaged, the name of its file."""
     try:
         return f"{datetime.fromisoformat(at).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     except ValueError:

@@ -101,7 +101,7 @@ def _give_back(kube: Kube, before: str) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    """Also where another process has that number by now: its lease would have the same name."""
+    """Says whether the process runs, also where another has that number by now: its lease would have the same name."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

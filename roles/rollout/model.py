@@ -1,4 +1,4 @@
-"""The nouns of a rolling change: a machine as it stands in the fleet, the pods on it, and what an operator allows."""
+"""A rolling change: a machine as it stands in the fleet, the pods on it, and what an operator allows."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ class Member:
 
     @property
     def is_under_way(self) -> bool:
-        """Started and not finished."""
+        """Says whether the machine's change was started and is not finished."""
         return self.phase not in (Phase.IDLE, Phase.FAILED) and not self.is_lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What an operator allows."""
+    """What an operator allows of a rolling change."""
 
     batch: int = 1
     """Machines under way at a time."""

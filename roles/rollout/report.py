@@ -169,7 +169,7 @@ def _item(run: Mapping[str, Any], hosts: list[str], kind: str, cause: str) -> It
 
 
 def as_metrics(run: Mapping[str, Any]) -> str:
-    """For the textfile collector of Prometheus' node exporter."""
+    """Writes metrics for the textfile collector of Prometheus' node exporter."""
     seen = [one for one in run["machines"] if one["state"] not in ("unreachable", "unknown")]
     drift = {f'{{host="{one["host"]}"}}': len(one["changes"]) + len(one["refused"]) for one in seen}
     left = {

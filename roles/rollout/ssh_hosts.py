@@ -76,7 +76,7 @@ class SshHosts:
             return fleet.plan()
 
     def take(self, name: str) -> str:
-        """By a file on the machine, which a reboot takes away."""
+        """Takes the machine by a file on it, which a reboot takes away."""
         if not self._controller:
             return ""
         done, said = self._shell(name, taking(run_directory(self._machines[name]), self._controller))

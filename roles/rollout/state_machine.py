@@ -43,7 +43,7 @@ class Evict(Step):
 
 
 class Apply(Step):
-    """Make the change."""
+    """Make the machine's change."""
 
 
 class Release(Step):
@@ -63,15 +63,15 @@ class Wait(Step):
 
 
 class Hold(Step):
-    """Not begun, for a reason that the report says."""
+    """Do not begin, for a reason that the report says."""
 
 
 class Rest(Hold):
-    """Not tried again, for how an earlier try of the same plan ended."""
+    """Do not try again, for how an earlier try of the same plan ended."""
 
 
 class Halt(Step):
-    """Nothing new is begun."""
+    """Begin no further change."""
 
 
 def next_steps(members: Iterable[Member], rules: Rules, *, canary_passed: bool) -> tuple[Step, ...]:

@@ -56,7 +56,7 @@ class Image(Download):
 
 
 class ContainerRuntime(Document):
-    """containerd and runc."""
+    """Which containerd and runc a machine has."""
 
     package: Literal["containerd.io", "containerd"] = Field(
         default="containerd.io", description="Docker's package (brings runc), or the distribution's own"
@@ -84,7 +84,7 @@ class ContainerRuntime(Document):
 
 
 class PodNetwork(Document):
-    """How pods get addresses."""
+    """How pods on the machine get addresses."""
 
     kind: Literal["cluster", "bridge"] = Field(
         default="cluster", description="cluster: a DaemonSet of the cluster brings it; bridge: one of our own"

@@ -73,5 +73,5 @@ def _compute(profile: str) -> int:
 
 
 def _memory(profile: str) -> int:
-    """GB."""
+    """Returns the memory of a MIG profile in GB."""
     return int(profile.partition("g.")[2].removesuffix("gb"))

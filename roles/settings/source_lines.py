@@ -55,7 +55,7 @@ class Written:
 
 
 def _merged(below: yaml.Node | None, over: yaml.Node | None) -> yaml.Node | None:
-    """As :func:`roles.settings.machine.merged` merges what was read from these."""
+    """Merges nodes as :func:`roles.settings.machine.merged` merges what was read from these."""
     if not (isinstance(below, yaml.MappingNode) and isinstance(over, yaml.MappingNode)):
         return over or below
     made = {key.value: (key, value) for key, value in below.value}

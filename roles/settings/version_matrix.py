@@ -261,7 +261,7 @@ def packages(matrix: Matrix, chosen: Chosen, part: str, *, distribution: str) ->
 
 
 def of_other_branches(have: Mapping[str, str], driver: str, *, wanted: Iterable[str]) -> list[str]:
-    """Of installed packages (name to version) those that the ``wanted`` ones of this driver conflict with.
+    """Returns the installed packages (name to version) that the ``wanted`` ones of this driver conflict with.
 
     They bear another branch in their names; or none, where the wanted ones have one there and the same name before it.
     """

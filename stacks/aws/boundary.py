@@ -161,7 +161,7 @@ def boundary_arn(*, account: str, partition: str, cluster: str) -> str:
 
 
 def path_of(cluster: str) -> str:
-    """Of the cluster's roles, users and instance profiles in IAM: no name holds a slash, so `lab` is no `lab-2`."""
+    """Returns the path of the cluster's IAM objects: no name holds a slash, so `lab` is no `lab-2`."""
     return f"/spillway/{cluster}/"
 
 

@@ -70,7 +70,7 @@ class Role:
         return made
 
     def close(self) -> None:
-        """No right but these."""
+        """Takes away every right that is not given here."""
         aws.iam.RolePoliciesExclusive(
             self._name, role_name=self.name, policy_names=[one.name for one in self._inline], opts=self._child
         )

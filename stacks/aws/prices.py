@@ -33,7 +33,7 @@ class Prices:
         return {entry.name: self._of_entry(entry) for entry in policy.groups}
 
     def of_type(self, kind: str) -> float | None:
-        """On demand: Linux, shared tenancy, nothing installed."""
+        """Returns the price on demand: Linux, shared tenancy, nothing installed."""
         if self._price_list is None:
             region = _PRICE_LISTS.get(self._region.partition("-")[0], "us-east-1")
             self._price_list = aws.Provider("price-list", region=region)

@@ -33,7 +33,7 @@ class SecurityGroup:
     def let_in(
         self, name: str, description: str, *, port: int | None = None, protocol: str = "", **source: Any
     ) -> None:
-        """From ``cidr_ipv4`` or ``referenced_security_group_id``, on one port, or on all.
+        """Lets in ``cidr_ipv4`` or ``referenced_security_group_id``, on one port, or on all.
 
         Where no protocol is named, by TCP on one port, and by every protocol on all.
         """
@@ -50,7 +50,7 @@ class SecurityGroup:
         self._ingress.append(rule.id)
 
     def let_out(self, name: str, description: str | None = None, **target: Any) -> None:
-        """To ``cidr_ipv4`` or ``referenced_security_group_id``, on every port."""
+        """Lets out to ``cidr_ipv4`` or ``referenced_security_group_id``, on every port."""
         rule = aws.vpc.SecurityGroupEgressRule(
             name,
             security_group_id=self.id,
@@ -62,7 +62,7 @@ class SecurityGroup:
         self._egress.append(rule.id)
 
     def close(self) -> None:
-        """No rule but these."""
+        """Takes away every rule that is not made here."""
         aws.ec2.VpcSecurityGroupRulesExclusive(
             self._name,
             security_group_id=self.id,

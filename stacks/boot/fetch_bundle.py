@@ -39,7 +39,7 @@ def main(url: str, sha256: str, file: str) -> int:
 
 
 def fetch(url: str, sha256: str, file: str) -> None:
-    """Once. Raises ``OSError`` or ``ValueError``."""
+    """Fetches the file once. Raises ``OSError`` or ``ValueError``."""
     request = urllib.request.Request(url, headers=signed(url, datetime.now(timezone.utc)))  # noqa: S310, UP017 - https of ours; of any Python 3
     with _NOBODYS_PROXY.open(request, timeout=60) as answer:
         content = answer.read()
@@ -52,7 +52,7 @@ def fetch(url: str, sha256: str, file: str) -> None:
 
 
 def signed(url: str, now: datetime) -> dict[str, str]:
-    """Headers: docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html."""
+    """Returns signed headers: docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html."""
     region = json.loads(metadata("dynamic/instance-identity/document"))["region"]
     role = metadata("meta-data/iam/security-credentials/").split()[0]
     keys = json.loads(metadata("meta-data/iam/security-credentials/" + role))
@@ -78,7 +78,7 @@ def signed(url: str, now: datetime) -> dict[str, str]:
 
 
 def metadata(path: str) -> str:
-    """Of the metadata service, asked as IMDSv2 wants it."""
+    """Asks the metadata service, as IMDSv2 wants it."""
     wanted = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     asked = urllib.request.Request(METADATA + "/api/token", method="PUT", headers=wanted)  # noqa: S310 - our own constant
     with _NOBODYS_PROXY.open(asked, timeout=5) as answer:

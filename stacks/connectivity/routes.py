@@ -68,7 +68,7 @@ def routes(
     parent: pulumi.Resource,
     after: list[pulumi.Resource] | None = None,
 ) -> None:
-    """From each zone's nodes to each network on the other side."""
+    """Makes a route from each zone's nodes to each network on the other side."""
     for zone, table in args.network.route_tables.items():
         for block in args.on_prem:
             aws.ec2.Route(

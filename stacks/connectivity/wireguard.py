@@ -69,7 +69,7 @@ def ends(
 
 
 def render(end: End) -> str:
-    """A file for wg-quick."""
+    """Renders one end's file for wg-quick."""
     before = [f"PreUp = {end.before}"] if end.before else []
     return "\n".join(
         [

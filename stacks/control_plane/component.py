@@ -78,7 +78,7 @@ def make_control_plane(
 
 
 class ExistingControlPlane(pulumi.ComponentResource):
-    """Nothing is made of it but the place where its join token is kept, where one is given."""
+    """A control plane that is there: nothing is made but the place of its join token, where one is given."""
 
     part: ControlPlanePart
 

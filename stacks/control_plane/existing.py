@@ -36,7 +36,7 @@ class Kubeconfig:
 
     @property
     def text(self) -> str:
-        """As a file."""
+        """Returns the kubeconfig as a file's text."""
         return yaml.safe_dump(dict(self.content), sort_keys=False)
 
 

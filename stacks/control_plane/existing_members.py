@@ -29,7 +29,7 @@ _NO_PARAMETER: Final = ("ParameterNotFound", "couldn't find resource", "not foun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataVolume:
-    """Of one member."""
+    """The volume that holds one member's data."""
 
     name: str
     """The member's."""
@@ -46,7 +46,7 @@ def key_from(settings: KubeadmSettings) -> KeyFrom:
 
 
 def member_name(cluster: str, number: int) -> str:
-    """Of the instance, the volume and the interface of a member; as the ``Name`` tag too."""
+    """Returns the ``Name`` of a member's instance, volume and interface."""
     return f"{cluster}-control-plane-{number}"
 
 

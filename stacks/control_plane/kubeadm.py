@@ -135,7 +135,7 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         )
 
     def _make_groups(self) -> tuple[SecurityGroup, SecurityGroup]:
-        """Of the load balancer, which nodes and clients reach, and of the members, which it reaches."""
+        """Makes the groups of the load balancer and of the members, which it reaches."""
         name, vpc = self._name, self._args.network.vpc_id
         balancer = SecurityGroup(f"{name}-balancer", "Load balancer of the API server", vpc_id=vpc, opts=self._child())
         members = SecurityGroup(name, "Control plane of the cluster", vpc_id=vpc, opts=self._child())
@@ -315,7 +315,7 @@ class KubeadmControlPlane(pulumi.ComponentResource):
         ).apply(rendered)
 
     def _read_kubeconfig(self, *, after: list[pulumi.Resource]) -> pulumi.Output[str]:
-        """As the first member has written it, once all are healthy."""
+        """Reads the kubeconfig that the first member has written, once all are healthy."""
         found = aws.ssm.get_parameter_output(
             name=self._parameters.kubeconfig,
             with_decryption=True,

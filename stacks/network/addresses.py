@@ -37,7 +37,7 @@ class Range:
     place: Place
 
     def __str__(self) -> str:
-        """As in a file."""
+        """Writes the range as the stack file has it."""
         whole = self.network.prefixlen < self.network.max_prefixlen
         return f"{self.key} = {self.network if whole else self.network.network_address}"
 

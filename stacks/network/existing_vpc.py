@@ -55,7 +55,7 @@ class FoundVpc:
 
 
 class ExistingNetwork(pulumi.ComponentResource):
-    """Of a VPC that is there: the security group of the nodes is all that is made."""
+    """A VPC that is there: the security group of the nodes is all that is made."""
 
     vpc_id: pulumi.Output[str]
     subnets: Mapping[str, pulumi.Output[str]]

@@ -19,7 +19,7 @@ from stacks.settings.stack import Kind
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkPart:
-    """Where everything stands."""
+    """What other parts of the stack stand in."""
 
     vpc_id: pulumi.Output[str]
     subnets: Mapping[str, pulumi.Output[str]]
@@ -34,7 +34,7 @@ class NetworkPart:
 
     @classmethod
     def made(cls, network: Network | ExistingNetwork) -> Self:
-        """By this program."""
+        """Returns the parts that this program made, or was given."""
         return cls(
             vpc_id=network.vpc_id,
             subnets=network.subnets,
@@ -46,7 +46,7 @@ class NetworkPart:
 
     @classmethod
     def referred(cls, stack: str, *, zones: Iterable[str]) -> Self:
-        """By another program: what its stack exports."""
+        """Returns what another program's stack exports."""
         other = pulumi.StackReference(stack)
         subnets, tables = _required(other, "subnets"), _required(other, "route_tables")
         public = _required(other, "public_subnets")
@@ -82,7 +82,7 @@ class ControlPlanePart:
 
     @classmethod
     def referred(cls, stack: str, *, kind: Kind) -> Self:
-        """By another program: what its stack exports."""
+        """Returns what another program's stack exports."""
         other = pulumi.StackReference(stack)
         about = _required(other, "control_plane").apply(lambda plain: msgspec.convert(plain, ControlPlaneOutput))
         code = other.get_output(exported_name("hybrid_activation_code")) if kind == "eks" else None

@@ -132,7 +132,7 @@ class Network(pulumi.ComponentResource):
         return table, route
 
     def _public_subnet(self, zone: str, table: aws.ec2.RouteTable) -> pulumi.Resource:
-        """In every zone, also with one gateway: a load balancer that faces the internet needs two of them."""
+        """Makes a zone's public subnet, also with one gateway: a public load balancer needs two zones."""
         name = f"{self._name}-public-{zone}"
         subnet = aws.ec2.Subnet(
             name,

@@ -38,7 +38,7 @@ class Images:
         self._found: dict[str, MachineImage] = {}
 
     def find(self, ami: str, *, where: str, instance_type: str, architecture: str) -> MachineImage:
-        """By id, or by the public parameter that holds one (``ssm:/path``); ``where`` names the key that says it.
+        """Finds an image by id, or by a public parameter that holds one (``ssm:/path``); ``where`` names the key.
 
         Raises ``BadInput`` for one that is not there, or from which the type does not boot; ``Unavailable`` where AWS
         does not answer.

@@ -30,7 +30,7 @@ JoinedBy = Literal["roles", "nodeadm", "image"]
 
 
 def joined_by(settings: Settings) -> JoinedBy:
-    """By the configuration."""
+    """Says what joins a machine to the cluster, by the configuration."""
     if settings.nodes.roles != "none":
         return "roles"
     return "nodeadm" if isinstance(settings.control_plane, EksSettings) else "image"

@@ -228,7 +228,7 @@ def describe_groups(entry: GroupEntry, names: Mapping[str, str]) -> tuple[GroupO
 def mixed_instances_policy(
     entry: GroupEntry, template_id: pulumi.Input[str], version: pulumi.Input[str]
 ) -> aws.autoscaling.GroupMixedInstancesPolicyArgsDict:
-    """Of a set of types: on-demand in the order of the entry, spot where AWS has most to spare for the price.
+    """Returns the policy of a set of types: on demand in the order of the entry, spot where AWS has most to spare.
 
     No weights: every type counts as one node, as the autoscaler counts it.
     """

@@ -40,7 +40,7 @@ class _Resource(pulumi.CustomResource):
     """One of the provider's: its outputs have names of this language."""
 
     def translate_output_property(self, prop: str) -> str:
-        """As the properties below are called."""
+        """Returns the name of the property below."""
         return {"joinToken": "join_token", "privateKey": "private_key", "publicKey": "public_key"}.get(prop, prop)
 
 
@@ -118,7 +118,7 @@ class PresharedKey(Key):
     @property
     @pulumi.getter
     def key(self) -> pulumi.Output[str]:
-        """Secret."""
+        """The key, kept as a secret."""
         return pulumi.get(self, "key")  # type: ignore[no-any-return]
 
 
@@ -175,7 +175,7 @@ def entry_of(machine: Machine, args: MachinesArgs) -> dict[str, Any]:
 def hybrid_node_configs(
     control_plane: ControlPlanePart, inventory: Inventory, *, cluster: str, region: str
 ) -> pulumi.Output[str]:
-    """Of each machine the file for ``nodeadm`` of EKS hybrid nodes, as one JSON object by name; secret."""
+    """Returns for each machine the file for ``nodeadm`` of EKS hybrid nodes, as one JSON object by name; secret."""
 
     def told(known: Any) -> str:
         about, code = known

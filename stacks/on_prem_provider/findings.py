@@ -16,7 +16,7 @@ class Finding:
     remedy: str
 
     def __str__(self) -> str:
-        """For people."""
+        """Says what is wrong and what would mend it."""
         return f"{self.what}: {self.remedy}"
 
 

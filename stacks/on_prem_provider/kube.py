@@ -32,7 +32,7 @@ class Kube:
     """Requests to one API server, as the kubeconfig says."""
 
     def __init__(self, kubeconfig: str) -> None:
-        """From the content of a kubeconfig. Raises ``BadInput`` where it is not usable."""
+        """Connects by the content of a kubeconfig. Raises ``BadInput`` where it is not usable."""
         descriptor, path = tempfile.mkstemp(prefix="spillway-", suffix=".kubeconfig")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -50,13 +50,13 @@ class MachineArgs(Machine):
 
 
 def read_args(properties: Plain) -> MachineArgs:
-    """From the engine's properties, which were checked before; what is an output only is left out."""
+    """Reads the engine's properties, which were checked before; what is an output only is left out."""
     known = {field.alias for field in MachineArgs.model_fields.values()}
     return MachineArgs.model_validate(_respelled({key: value for key, value in properties.items() if key in known}))
 
 
 def write_args(args: MachineArgs) -> Plain:
-    """As the engine keeps them. What nobody said stands there with its default, so that a new default is a change."""
+    """Writes them as the engine keeps them, with every default, so that a new default is a change."""
     written = args.model_dump(by_alias=True, mode="json")
     ssh = written["ssh"]
     ssh[HOST_KEY] = ssh.pop("host_key")

@@ -23,7 +23,7 @@ Taints = Sequence[Mapping[str, str]]
 
 
 def node_path(name: str) -> str:
-    """Of the Node object."""
+    """Returns the path of the Node object."""
     return f"/api/v1/nodes/{name}"
 
 
@@ -38,7 +38,7 @@ def kept_labels(args: MachineArgs) -> dict[str, str]:
 
 
 def kept_taints(args: MachineArgs) -> list[dict[str, str]]:
-    """As the API writes them."""
+    """Returns the taints as the API writes them."""
     return [taint.model_dump(exclude_defaults=True) | {"effect": taint.effect} for taint in args.taints]
 
 
@@ -130,7 +130,7 @@ def changes(node: Mapping[str, Any], args: MachineArgs, *, before: MachineArgs |
 
 
 def standing(node: Mapping[str, Any], args: MachineArgs) -> dict[str, Any]:
-    """Of what the inventory says of the node, what is there: in the inventory's own words."""
+    """Returns what the node has of what the inventory says, in the inventory's own words."""
     labels = node["metadata"].get("labels") or {}
     taints = node["spec"].get("taints") or ()
     found = {place(taint): taint for taint in taints}
@@ -144,7 +144,7 @@ def standing(node: Mapping[str, Any], args: MachineArgs) -> dict[str, Any]:
 
 
 def cordon(kube: Kube, name: str) -> None:
-    """Nothing new is placed there, and the autoscaler does not open it again."""
+    """Cordons the node: nothing new is placed there, and the autoscaler does not open it again."""
     marks = {words.CORDONED_BY: CORDONER, words.CORDONED_AT: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
     body = {"metadata": {"annotations": marks}, "spec": {"unschedulable": True}}
     kube.send("PATCH", node_path(name), body, content=MERGE)

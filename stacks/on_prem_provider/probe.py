@@ -206,7 +206,7 @@ def _of_the_login(seen: Seen) -> Iterator[Finding]:
 
 
 def _of_the_kubelet(seen: Seen, wanted: Wanted) -> Iterator[Finding]:
-    """By authorities, since one cluster may be reached by several addresses."""
+    """Compares authorities, since one cluster may be reached by several addresses."""
     if seen.authorities and wanted.authorities and not seen.authorities & wanted.authorities:
         yield Finding(
             f"it is a node of another cluster, {seen.server or 'whose address its kubelet does not tell'}",

@@ -129,13 +129,13 @@ class OnPremProvider(protocol.Provider):
 
 
 def _stack(urn: str) -> str:
-    """``project/stack``, of ``urn:pulumi:stack::project::...``."""
+    """Returns ``project/stack``, of ``urn:pulumi:stack::project::...``."""
     stack, project = urn.removeprefix("urn:pulumi:").split("::")[:2]
     return f"{project}/{stack}"
 
 
 def _type(request: Any) -> str:
-    """Of the resource itself: a URN has the types of its parents before it."""
+    """Returns the type of the resource itself: a URN has the types of its parents before it."""
     return str(request.type).rpartition("$")[2]
 
 

@@ -71,7 +71,7 @@ def run_script(login: Login, script: str, *, connect: float = CONNECT_SECONDS, l
 
 
 def fingerprint(host_key: str) -> str:
-    """As ssh shows it: ``SHA256:...``."""
+    """Returns the fingerprint as ssh shows it: ``SHA256:...``."""
     digest = hashlib.sha256(base64.b64decode(host_key.split()[1])).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 

@@ -14,7 +14,7 @@ _UNKNOWN: Final = str(UNKNOWN)
 
 
 def plain(properties: Mapping[str, PropertyValue]) -> Plain:
-    """Without the marks of secrets; whole numbers as such, which the wire knows as floats only."""
+    """Returns values without the marks of secrets; integers as such, which the wire knows as floats only."""
     return {key: _plain(value.value) for key, value in properties.items() if not key.startswith("__")}
 
 
@@ -28,7 +28,7 @@ def is_known(value: Any) -> bool:
 
 
 def properties_of(values: Mapping[str, Any], *, secret: Collection[str] = ()) -> Properties:
-    """For the engine; what is named in ``secret`` is kept encrypted in the state and hidden in what it prints."""
+    """Returns values for the engine; what ``secret`` names is encrypted in the state and hidden in what it prints."""
     return {key: _property(value).with_secret(key in secret) for key, value in values.items() if value is not None}
 
 

@@ -36,7 +36,7 @@ from stacks.settings.on_prem import WireguardSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Ahead:
-    """What was found."""
+    """What is there before anything is made."""
 
     vpc: FoundVpc | None = None
     """One that is there, where the stack file names one."""
@@ -146,7 +146,7 @@ def _look_at_control_plane(plans: Plans, standing: StandingStack | None, provide
 
 
 def _look_at_members(settings: KubeadmSettings, cluster: str, *, provider: aws.Provider) -> None:
-    """Of a control plane that stands already."""
+    """Looks at the members of a control plane that stands already."""
     volumes = data_volumes(cluster, provider=provider)
     running = version_told(cluster, provider=provider) if volumes else None
     check_standing(settings, volumes, running=running)
@@ -170,7 +170,7 @@ def _gateway_image(plans: Plans, images: Images, provider: aws.Provider) -> Mach
 
 
 def _shape_of(settings: KubeadmSettings | WireguardSettings, key: str, plans: Plans, provider: aws.Provider) -> Shape:
-    """Of machines of that section of the stack file."""
+    """Looks up the machines of that section of the stack file."""
     kind, region = settings.instance_type, plans.policy.region
     return look_up_shape(kind, provider=provider, region=region, where=f"{key}.instance_type")
 

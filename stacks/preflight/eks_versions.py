@@ -24,7 +24,7 @@ _TOLD: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
-    """As EKS tells it, of one stack file."""
+    """What EKS offers to one stack file."""
 
     versions: Mapping[str, str]
     """Of Kubernetes: empty while EKS supports one, else the day on which that has ended."""
@@ -39,7 +39,7 @@ class Offered:
 
 
 def look_up_offered(settings: EksSettings, cluster: str, *, region: str, provider: aws.Provider) -> Offered:
-    """Ask EKS. Raises ``Unavailable``."""
+    """Asks EKS which versions it offers. Raises ``Unavailable``."""
     opts, wanted = pulumi.InvokeOptions(provider=provider), settings.version
     try:
         running, zones = look_up_cluster(cluster, opts)

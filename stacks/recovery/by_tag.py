@@ -142,5 +142,5 @@ class TagFinder:
 
 
 def name_tag(inputs: Inputs) -> str:
-    """By which two resources of one type are told apart; empty where there is none."""
+    """Returns the tag by which two resources of one type are told apart; empty where there is none."""
     return str((inputs.get("tags") or {}).get("Name", ""))

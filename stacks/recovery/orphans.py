@@ -55,7 +55,7 @@ class Orphan:
 
 
 class OrphanFinder:
-    """Looks into one region."""
+    """Finds resources of a cluster in one region that its state does not know."""
 
     def __init__(self, *, region: str, cluster: str, recorded: frozenset[tuple[str, str]]) -> None:
         """``recorded``: type and id of all that the state knows. A role and its profile have one id."""

@@ -103,7 +103,7 @@ def recover(
 
 
 def what_next(deployment: Mapping[str, Any]) -> str:
-    """By what the stack goes on, in words: as the operations tell that were cut off."""
+    """Says by what the stack goes on, as the operations tell that were cut off."""
     pending = [(one["type"], one["resource"]["urn"]) for one in deployment.get("pending_operations") or ()]
     ended = sorted({resource_of(kind_of(token_of(urn)), name_of(urn)) for kind, urn in pending if kind == "deleting"})
     if ended and len(ended) == len({urn for _, urn in pending}):

@@ -132,7 +132,7 @@ class AutoscalerRelease(pulumi.ComponentResource):
         return role.arn
 
     def _secret(self, program: str) -> Manifest:
-        """Of one program, with the key of a user that has its rights alone."""
+        """Makes the Secret of one program, with the key of a user that has its rights alone."""
         own = f"{self._name}-{program}"
         user = aws.iam.User(
             own,

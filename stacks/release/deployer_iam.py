@@ -127,7 +127,7 @@ class _Own:
         return f"arn:*:iam::${{aws:PrincipalAccount}}:{kind}{self.path}{name}"
 
     def arn(self, service: str, what: str) -> str:
-        """ARN in the region."""
+        """Returns the ARN of such things in the region."""
         return f"arn:*:{service}:{self.region}:*:{what}"
 
 
@@ -212,7 +212,7 @@ def _ec2(own: _Own, actions: Sequence[str]) -> Iterable[Statement]:
 
 
 def _join(actions: Sequence[str], joined: Sequence[str]) -> Statement:
-    """To be in it, and to lead through it: nothing there is deleted but routes."""
+    """Allows to be in it, and to lead through it: nothing there is deleted but routes."""
     ending = ("ec2:Delete", "ec2:Terminate", "ec2:Stop", "ec2:Create", "ec2:Modify", "ec2:Release", "ec2:Allocate")
     inside = [f"ec2:{verb}" for verb in (_IN_A_VPC | _IN_A_SUBNET)]
     changing = [action for action in actions if action not in MAKES and not action.startswith(ending)]
@@ -300,7 +300,7 @@ def _parameters(own: _Own) -> str:
 
 
 def _calls(*types: str, service: str = "") -> list[str]:
-    """Of these types, without those that pass on a role or belong to another service."""
+    """Returns the calls for these types, without those that pass on a role or belong to another service."""
     found = {action for kind in types for action in WRITES[kind] if not action.startswith(("iam:", "ec2:"))}
     return sorted(action for action in found if not service or action.startswith(f"{service}:"))
 

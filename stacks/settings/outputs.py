@@ -166,7 +166,7 @@ class StackOutputs(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 def parse_outputs(exported: object, *more: object) -> StackOutputs:
-    """From the JSON object of ``pulumi stack output --json``; of several stacks where the programs are split.
+    """Parses the JSON object of ``pulumi stack output --json``; of several stacks where the programs are split.
 
     Raises ``BadInput`` naming the output that is wrong.
     """

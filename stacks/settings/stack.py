@@ -169,7 +169,7 @@ class Settings(Document):
 
     @property
     def policy_path(self) -> Path:
-        """The policy file."""
+        """Returns the path of the policy file."""
         return project_folder() / self.policy
 
     @property

@@ -29,7 +29,7 @@ def affinity_of(spec: PodSpec) -> tuple[Term, ...]:
     if required is None:
         return (chosen,) if chosen else ()
     return tuple(
-        chosen + tuple(expression.noun() for expression in term.match_expressions)
+        chosen + tuple(expression.requirement() for expression in term.match_expressions)
         for term in required.node_selector_terms
         if term.match_expressions
     ) or ((chosen,) if chosen else ())

@@ -1,4 +1,4 @@
-"""Kubernetes objects become the nouns that decisions are made of. Pure; no I/O.
+"""Kubernetes objects become the values of the model that decisions are made of. Pure; no I/O.
 
 What a pod asks for and Spillway does not model is said in ``Pod.not_understood``, in words.
 """
@@ -51,7 +51,7 @@ _KUBERNETES_OWN: Final = "default-scheduler"
 
 
 def pod_from(raw: PodJson) -> Pod:
-    """The noun."""
+    """Returns the pod as the planner knows it."""
     meta, spec = raw.metadata, raw.spec
     owner = meta.owner()
     terms = affinity_of(spec)
@@ -95,7 +95,7 @@ def pod_from(raw: PodJson) -> Pod:
 
 
 def node_from(raw: NodeJson) -> Node:
-    """The noun. Taints that only repeat that it is cordoned or not ready are left out: its own fields say so."""
+    """Returns the node; taints that only repeat that it is cordoned or not ready are left out."""
     meta, spec = raw.metadata, raw.spec
     condition = next((one for one in raw.status.conditions if one.type == "Ready"), None)
     ready = condition is not None and condition.status == "True"
@@ -139,7 +139,7 @@ def _notice(meta: Meta, provider_id: str) -> Notice | None:
 
 
 def daemon_set_from(raw: DaemonSetJson) -> DaemonSet:
-    """The noun."""
+    """Returns the DaemonSet as the planner knows it."""
     spec = raw.spec.template.spec
     return DaemonSet(
         namespace=raw.metadata.namespace,

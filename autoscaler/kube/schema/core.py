@@ -44,7 +44,7 @@ class Meta(Json, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
     def owner(self) -> OwnerReference | None:
-        """Its controller."""
+        """Returns the owner that controls the object."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
     def version(self) -> int:
@@ -82,8 +82,8 @@ class Expression(Json, frozen=True):
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
     values: tuple[str, ...] = ()
 
-    def noun(self) -> Requirement:
-        """The same in our words."""
+    def requirement(self) -> Requirement:
+        """Returns the expression as the planner knows it."""
         return Requirement(self.key, self.operator, self.values)
 
 
@@ -94,9 +94,9 @@ class LabelSelector(Json, frozen=True):
     match_expressions: tuple[Expression, ...] = ()
 
     def term(self) -> Term:
-        """All that must hold."""
+        """Returns the selector as requirements that must all hold."""
         equal = tuple(Requirement(key, "In", (value,)) for key, value in sorted(self.match_labels.items()))
-        return equal + tuple(expression.noun() for expression in self.match_expressions)
+        return equal + tuple(expression.requirement() for expression in self.match_expressions)
 
 
 class NodeSelectorTerm(Json, frozen=True):

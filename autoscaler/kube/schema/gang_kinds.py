@@ -61,7 +61,7 @@ class _WorkloadSpec(Json, frozen=True):
 
 
 class WorkloadJson(Json, frozen=True):
-    """Workload of Kubernetes 1.35."""
+    """Workload of ``scheduling.k8s.io``, as Kubernetes 1.35 has it."""
 
     metadata: Meta
     spec: _WorkloadSpec = _WorkloadSpec()
@@ -174,7 +174,7 @@ class KubeflowRoles(Json, Generic[R], frozen=True):
     jax_replica_specs: dict[str, R] = msgspec.field(default_factory=dict)
 
     def roles(self) -> dict[str, R]:
-        """By their names."""
+        """Returns the replica specs by the names of their roles."""
         return (
             self.tf_replica_specs
             | self.pytorch_replica_specs
@@ -204,7 +204,7 @@ class KubeflowJson(Json, frozen=True):
 
 
 def pod_group_says(api_group: str) -> Callable[[PodGroupJson], GangSizes]:
-    """For the PodGroups of an API group: what one of them says."""
+    """Returns what reads the gang sizes that a PodGroup of an API group states."""
 
     def says(raw: PodGroupJson) -> GangSizes:
         is_native = f"{api_group}/" == NATIVE
@@ -233,7 +233,7 @@ def jobset_says(raw: JobSetJson) -> GangSizes:
 
 
 def leader_worker_set_says(raw: LeaderWorkerSetJson) -> GangSizes:
-    """Of each of its groups; its workers may have to wait until their leader is ready, or has a node."""
+    """Returns the size of each of its groups; workers may have to wait until their leader is ready, or has a node."""
     size = raw.spec.leader_worker_template.size
     waits = raw.spec.startup_policy == "LeaderReady" or _LEADER_FIRST in raw.metadata.annotations
     said = GangSize(size=size, stages=(1, size) if waits and size > 1 else ())

@@ -52,7 +52,7 @@ https://kubernetes.io/docs/concepts/workloads/controllers/job/#terminal-job-cond
 
 
 def job_from(raw: JobJson) -> Job:
-    """The noun."""
+    """Returns the Job as the planner knows it."""
     true = {condition.type for condition in raw.status.conditions if condition.status == "True"}
     return Job(
         namespace=raw.metadata.namespace,

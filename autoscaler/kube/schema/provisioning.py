@@ -34,7 +34,7 @@ class _RequestStatus(Json, frozen=True):
 
 
 class RequestJson(Json, frozen=True):
-    """ProvisioningRequest."""
+    """ProvisioningRequest of ``autoscaling.x-k8s.io``."""
 
     metadata: Meta
     spec: _RequestSpec = _RequestSpec()
@@ -49,7 +49,7 @@ class PodTemplateJson(Json, frozen=True):
 
 
 def request_from(raw: RequestJson) -> ProvisioningRequest | None:
-    """The noun, without its templates; ``None`` where it asks for nothing any more, or another autoscaler."""
+    """Returns the request without its templates; ``None`` where it asks for nothing any more, or another autoscaler."""
     said = {one.type: one for one in raw.status.conditions}
     is_over = any(one.type in _OVER and one.status == "True" for one in raw.status.conditions)
     if is_over or raw.spec.provisioning_class_name not in (_CHECK, _BUY):

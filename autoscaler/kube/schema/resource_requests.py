@@ -56,7 +56,7 @@ def _asked(needs: ResourceNeeds) -> _Asked:
 
 @lru_cache(maxsize=8192)
 def _sum_of(containers: tuple[_Asked, ...]) -> Resources:
-    """Of a pod that asks for nothing besides; ten thousand pods ask for a few dozen amounts."""
+    """Sums up the requests of containers and the pod itself; ten thousand pods have a few dozen such sums."""
     return Resources.total((*map(amounts_of, containers), _ONE_POD))
 
 
@@ -70,7 +70,7 @@ def _pod_level(containers: Resources, needs: ResourceNeeds) -> Resources:
 
 @lru_cache(maxsize=4096)
 def amounts_of(quantities: _Asked) -> Resources:
-    """As numbers, each resource in its own unit."""
+    """Returns quantities as numbers, each resource in its own unit."""
     return Resources.parse(dict(quantities))
 
 

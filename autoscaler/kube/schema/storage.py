@@ -1,4 +1,4 @@
-"""Claims, volumes, storage classes and CSINodes as the API server writes them, and the nouns made of them. Pure."""
+"""Claims, volumes, storage classes and CSINodes as the API server writes them, and as the model has them. Pure."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class NamespaceJson(Json, frozen=True):
 
 
 def claim_from(raw: ClaimJson) -> VolumeClaim:
-    """The noun. It is bound where the controller says that both sides are."""
+    """Returns the claim; it is bound where the controller says that both sides are."""
     meta, spec = raw.metadata, raw.spec
     return VolumeClaim(
         namespace=meta.namespace,
@@ -147,7 +147,7 @@ def claim_from(raw: ClaimJson) -> VolumeClaim:
 
 
 def volume_from(raw: VolumeJson) -> Volume:
-    """The noun."""
+    """Returns the volume as the planner knows it."""
     meta, spec = raw.metadata, raw.spec
     own = _EBS if spec.aws_elastic_block_store is not None else ""
     return Volume(
@@ -164,7 +164,7 @@ def volume_from(raw: VolumeJson) -> Volume:
 
 
 def class_from(raw: ClassJson) -> VolumeClass:
-    """The noun."""
+    """Returns the StorageClass as the planner knows it."""
     return VolumeClass(
         name=raw.metadata.name,
         provisioner=raw.provisioner,
@@ -177,13 +177,13 @@ def class_from(raw: ClassJson) -> VolumeClass:
 
 
 def drivers_from(raw: DriversJson) -> NodeDrivers:
-    """The noun."""
+    """Returns how many volumes of each driver a node takes."""
     return NodeDrivers(node=raw.metadata.name, limits={one.name: one.allocatable.count for one in raw.spec.drivers})
 
 
 def _terms(selector: NodeSelector | None) -> tuple[Term, ...]:
     return tuple(
-        tuple(one.noun() for one in term.match_expressions)
+        tuple(one.requirement() for one in term.match_expressions)
         + tuple(Requirement(NODE_NAME, one.operator, one.values) for one in term.match_fields)
         for term in (selector.node_selector_terms if selector is not None else ())
     )

@@ -27,7 +27,7 @@ class Demands:
     """By name of the gang."""
 
     def of(self, gang: Gang) -> Demand:
-        """Of the gang's pods that wait."""
+        """Returns what the gang's waiting pods ask for."""
         known = self._known.get(gang.name)
         if known is None:
             known = self._known[gang.name] = demand_of(gang, self.snapshot, self.homes)

@@ -51,12 +51,12 @@ class GangQueue:
 
     @property
     def proof(self) -> Proof:
-        """Of what was bought together, the one that says most."""
+        """Returns the proof of what was bought jointly, the one that says most."""
         return max(self._proofs, key=lambda proof: proof.usd, default=Proof())
 
     @property
     def shapes(self) -> Mapping[str, Shape]:
-        """Of every pod, by key."""
+        """Returns the shape of every pod, by key."""
         return {key: shape for gang in self.gangs for key, shape in self._turns.demands.of(gang).pods}
 
     def serve(self) -> tuple[Packing, dict[str, Wait]]:
@@ -149,7 +149,7 @@ class GangQueue:
         return JointPurchase(self._turns, self.limits, settled, pooled, self._proofs).serve(self.gangs)
 
     def _packing(self, settled: Mapping[str, Placed], more: Found) -> Packing:
-        """Of both, in the order in which they were served, in which the scheduler may bind them."""
+        """Joins both in the order in which they were served, in which the scheduler may bind them."""
         return packing_of({name: _joined(settled.get(name), more.get(name)) for name in (*settled, *more)})
 
     def _pooled(self, settled: Mapping[str, Placed], may_be_bought: Callable[[Demand, Market], bool]) -> frozenset[str]:

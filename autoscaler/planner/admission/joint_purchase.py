@@ -59,7 +59,7 @@ class _Served:
 
 @dataclass(frozen=True, slots=True)
 class JointPurchase:
-    """For some of the gangs; the others are served in turn beside them."""
+    """Buys for some of the gangs jointly; the others are served in turn beside them."""
 
     turns: GangByGang
     limits: SearchLimits
@@ -135,7 +135,7 @@ class JointPurchase:
     def _attempt(
         self, gangs: Sequence[Gang], *, goes_on: bool = False, known: ColumnPool | None = None
     ) -> _Served | None:
-        """These gangs, those that are pooled bought for together; ``None``, and no trace, if that fails.
+        """Serves these gangs, those that are pooled jointly; returns ``None``, and leaves no trace, if that fails.
 
         ``known``: fillings for a purchase within limits, where a few gangs may be left out. Where there are places that
         cost nothing more, the cheaper is kept of filling them first and of filling them in the same problem.
@@ -222,7 +222,7 @@ class JointPurchase:
         return found if there is not None else frozenset()
 
     def _shapes(self, gangs: Iterable[Gang]) -> set[Shape]:
-        """Of the pods that are bought for together."""
+        """Returns the shapes of the pods that are bought for jointly."""
         return {shape for gang in gangs if gang.name in self.pooled for _, shape in self.turns.demands.of(gang).pods}
 
     def _purchase(
@@ -236,7 +236,7 @@ class JointPurchase:
         partial: PartialPurchase | None = None,
         begun: Mapping[str, Place] = HOMELESS,
     ) -> _Served | None:
-        """As in ``_attempt``, in one way. ``times``: as much work as usual. ``partial``: found for these before.
+        """Buys as ``_attempt`` says, in one way. ``times``: as much work as usual. ``partial``: found for these before.
 
         ``begun``: by pod its place as found in another way, for the search to begin with.
         """

@@ -103,7 +103,7 @@ class LimitedAdmission:
 
 
 def _rows(wants: Sequence[Want], cutting: Cutting, clusters: SizeClusters | None) -> dict[Want, int]:
-    """Of each want the row of the linear program that stands for it; -1: none."""
+    """Returns for each want the row of the linear program that stands for it; -1: none."""
     of_cluster = [-1] * (len(wants) if clusters is None else len(clusters.shapes))
     for row, numbers in enumerate(cutting.shape_of):
         for number in numbers:

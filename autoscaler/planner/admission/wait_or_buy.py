@@ -76,7 +76,7 @@ class Patience:
 
     @property
     def now(self) -> datetime:
-        """Of the look that is decided on."""
+        """Returns the time of the look that is decided on."""
         return self._cluster.seen_at
 
     def of(self, gang: Gang) -> timedelta:
@@ -85,7 +85,7 @@ class Patience:
         return timedelta(0) if gang.settled else max(own, default=self._policy.patience)
 
     def ban(self, gang: Gang) -> str:
-        """By what name nothing is bought for it, whatever it lacks; empty where something may be.
+        """Returns the name by which nothing is bought for it, whatever it lacks; empty where something may be bought.
 
         Its own, or that of the budget which is spent, of its namespace or of an owner of its pods.
         """

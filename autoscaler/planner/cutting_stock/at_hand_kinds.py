@@ -24,7 +24,7 @@ _ASKED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AtHandKinds:
-    """By name of the kind its places, the one to fill first at the end."""
+    """The free places by the name of their kind, the one to fill first at the end."""
 
     places: Mapping[str, list[Place]]
     admitting: Mapping[Shape, frozenset[str]] = field(default_factory=dict)

@@ -146,7 +146,7 @@ class _Pods:
         return np.array(found, dtype=np.int64)
 
     def left(self) -> dict[str, Whole]:
-        """By part those that wait."""
+        """Returns by part the pods that wait."""
         found = defaultdict[str, list[int]](list)
         for row, waiting in zip(self._rows, self._waiting, strict=True):
             if waiting:
@@ -154,12 +154,12 @@ class _Pods:
         return {part: np.array(some, dtype=np.int64) for part, some in found.items()}
 
     def node(self, kind: str, pods: Whole) -> Node:
-        """Of the kind, or of one that makes it needless."""
+        """Returns a node of the kind, or of one that makes it needless."""
         known = self._number.get(kind)
         return Node(self.packing.cheapest(pods) if known is None else known, pods)
 
     def told(self, node: Node, part: str) -> Nodes:
-        """In the words of the solver."""
+        """Returns the node in the words of the solver."""
         held = Counter(self._shapes[node.pods].tolist())
         return Nodes(self._names[node.kind], 1, tuple(sorted(held.items())), part)
 

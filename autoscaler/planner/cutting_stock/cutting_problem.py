@@ -97,7 +97,7 @@ class CuttingProblem:
         return [(*map(floordiv, one, units), *exclusive) for one in found]
 
     def row(self, want: Want, many: int, *, also: str = "") -> Row:
-        """So many pods that want the same. ``also``: a kind of node that lets every pod in."""
+        """Returns the row of so many pods that want the same. ``also``: a kind of node that lets every pod in."""
         [vector] = self.vectors([dict(want.shape.amounts)], up=True, exclusive=self.rules.needs(want.shape))
         if self.zones is not None:
             return Row(vector, many, self.takers.of(Want(want.shape, "")), part=want.zone)
@@ -130,7 +130,7 @@ class CuttingProblem:
         begun: Sequence[Nodes],
         times: float,
     ) -> Answer:
-        """With little work first, and with more where that leaves something to be found."""
+        """Solves with little work first, and with more where that leaves something to be found."""
         size = sum(row.count for row in rows), len({(row.amounts, row.kinds) for row in rows})
         at_hand = bool(self.free)
         once = any(row.members is not None for row in rows)
@@ -281,7 +281,7 @@ class OneForAllZones:
 
 
 def rules_between(counts: Mapping[Want, int]) -> HostRules:
-    """Of so many pods that want the same."""
+    """Returns the rules by host between so many pods that want the same."""
     shapes = Counter[Shape]()
     for want, many in counts.items():
         shapes[want.shape] += many
@@ -296,7 +296,7 @@ def cutting_problem(
     there: AtHandKinds | None = None,
     rules: HostRules | None = None,
 ) -> CuttingProblem:
-    """For so many pods that want the same. ``limited``: within all limits; else within none. ``there``: free places.
+    """Makes the problem of so many pods. ``limited``: within all limits; else within none. ``there``: free places.
 
     ``rules``: between pods, also of others; without, those of these.
     """

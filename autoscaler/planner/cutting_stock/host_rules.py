@@ -70,7 +70,7 @@ class Company:
         return True
 
     def join(self, stance: Stance) -> None:
-        """One more."""
+        """Counts one more pod of that stance on the node."""
         self.repelled |= stance.repels
         self.known |= stance.known_by
         self.ports |= stance.ports
@@ -104,7 +104,7 @@ class HostRules:
         """Of the pods that each of these means, those that keep the others off need a node each: told to the solver."""
 
     def number(self, shape: Shape) -> int:
-        """Of its stance."""
+        """Returns the number of the shape's stance."""
         if shape not in self._number_of:
             stance = self._stance(shape)
             if stance not in self._numbers:

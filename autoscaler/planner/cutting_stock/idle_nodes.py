@@ -30,7 +30,7 @@ class IdleNodes:
         self._with_room: dict[int, list[Place]] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Says whether there are any idle nodes."""
         return bool(self._nodes)
 
     def first(self, shape: Shape) -> Place | None:

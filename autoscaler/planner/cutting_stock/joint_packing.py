@@ -183,7 +183,7 @@ class Pool:
         return found
 
     def problem(self) -> CuttingProblem:
-        """Of the pods that wait."""
+        """Returns the cutting-stock problem of the pods that wait."""
         counts = self.waiting.counts
         if self.jointly:
             shapes = dict.fromkeys(want.shape for want in counts if want.shape in self.jointly)
@@ -237,7 +237,7 @@ class Pool:
         return None
 
     def proof(self) -> Proof:
-        """Of the purchase.
+        """Returns what was bought, and what is proven of it.
 
         Nothing where some pods had places that cost nothing before the others were asked about, or rules were kept in
         a stricter sense than they need be.
@@ -347,7 +347,7 @@ class Pool:
         self.waiting.remove(want, keys)
 
     def _seated(self, purchases: Sequence[Purchase]) -> Iterator[tuple[str, dict[Want, list[str]], Company | None]]:
-        """For each node its kind and its pods: those in front, or where there are rules those that get on."""
+        """Yields for each node its kind and pods: those in front, or where there are rules those that get on."""
         rules = self._know_rules()
         if len(rules.stances) > 1:
             yield from self._seated_by_rules(purchases, rules)
@@ -388,7 +388,7 @@ class Pool:
 
 
 def _asked(guests: Mapping[Want, Sequence[str]]) -> dict[str, int]:
-    """In sum."""
+    """Sums up what the pods ask for, by resource."""
     total: dict[str, int] = {}
     for want, keys in guests.items():
         for name, amount in want.shape.amounts:

@@ -7,7 +7,7 @@ from autoscaler.planner.placement.offerings import Market
 
 
 def may_be_pooled(demand: Demand, market: Market) -> bool:
-    """Nothing but room decides where its pods go, and all of them go or none."""
+    """Says whether nothing but room decides where its pods go, and all of them go or none."""
     return _is_free(demand) and all(map(market.snapshot.stands_alone, {shape for _, shape in demand.pods}))
 
 

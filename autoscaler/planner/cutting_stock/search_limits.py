@@ -91,7 +91,7 @@ class SearchLimits:
 
     @classmethod
     def within(cls, span: timedelta) -> SearchLimits:
-        """For a person who asks for a plan: what a core of 2024 does in about that time, and for few pods less."""
+        """Returns limits for a person: what a core of 2024 does in about that time, and for few pods less."""
         seconds = span.total_seconds()
         return cls(
             first=cls(),

@@ -40,7 +40,7 @@ class _Line:
 
 
 class SizedSlots:
-    """Pods of many sizes."""
+    """Places of a plan for clusters of sizes, and the pods that take them."""
 
     def __init__(self, sizes: Whole, classes: Sequence[int]) -> None:
         """``sizes``: by class. ``classes``: of each pod."""

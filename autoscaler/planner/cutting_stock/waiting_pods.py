@@ -13,11 +13,11 @@ class WaitingPods:
     """Their keys by what they want, in the order in which they were added."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Begins without any pod."""
         self._keys: dict[Want, OrderedDict[str, None]] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Says whether any pod waits."""
         return bool(self._keys)
 
     @property
@@ -27,19 +27,19 @@ class WaitingPods:
 
     @property
     def pods(self) -> list[tuple[Want, str]]:
-        """Of each what it wants, and its key."""
+        """Returns what each pod wants, and its key."""
         return [(want, key) for want, keys in self._keys.items() for key in keys]
 
     def first(self, want: Want, many: int) -> list[str]:
-        """So many of those that want it, or all where there are fewer."""
+        """Returns so many of those that want it, or all where there are fewer."""
         return list(islice(self._keys.get(want, ()), many))
 
     def all(self, want: Want) -> list[str]:
-        """Those that want it."""
+        """Returns the keys of all pods that want it."""
         return list(self._keys.get(want, ()))
 
     def add(self, want: Want, key: str) -> None:
-        """After the others that want it."""
+        """Adds a pod behind the others that want it."""
         self._keys.setdefault(want, OrderedDict())[key] = None
 
     def remove(self, want: Want, keys: Iterable[str]) -> None:

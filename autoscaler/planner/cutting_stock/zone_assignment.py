@@ -20,7 +20,7 @@ from autoscaler.planner.supply.candidate_nodes import Shape
 
 @dataclass(slots=True)
 class Zones:
-    """Given out so far."""
+    """Which pods go to which zone, as far as zones are given out."""
 
     market: Market
     _load: Counter[str] = field(default_factory=Counter)
@@ -45,7 +45,7 @@ class Zones:
         return None
 
     def _least(self, offered: Mapping[str, Offering]) -> str:
-        """For pods that no rule counts."""
+        """Returns the zone of a pod that no rule counts."""
         zone = min(offered, key=lambda zone: self._rank(zone, offered), default="")
         self._load[zone] += 1
         return zone
@@ -55,12 +55,12 @@ class Zones:
         return offered[zone].failed, self._load[zone], zone
 
     def leave(self, want: Want, many: int) -> None:
-        """So many pods are no longer counted where they were to go: they get a place."""
+        """Stops counting so many pods where they were to go: they get a place."""
         if want.zone:
             self.market.snapshot.count(want.shape, {ZONE: want.zone}, -many)
 
     def keep(self, want: Want, many: int) -> None:
-        """So many pods are counted again, for they got none."""
+        """Counts so many pods again, for they got no place."""
         if want.zone:
             self.market.snapshot.count(want.shape, {ZONE: want.zone}, many)
 

@@ -46,7 +46,7 @@ class Gang:
 
     @property
     def namespace(self) -> str:
-        """Of all its pods."""
+        """Returns the namespace of its pods."""
         return self.name.partition("/")[0]
 
     @property
@@ -66,7 +66,7 @@ class Gang:
 
     @property
     def minimum(self) -> int:
-        """So many of the waiting ones must be placed together; the others may follow one by one."""
+        """Returns how many of the waiting pods must be placed together; the others may follow one by one."""
         return max(0, min(len(self.waiting), self.enough - self.settled))
 
     @property

@@ -52,5 +52,5 @@ def _asks(pod: Pod) -> bool:
 def _named(term: PodTerm, labels: Namespaces) -> PodTerm:
     if term.namespace_selector is None:
         return term
-    meant = frozenset(name for name, own in labels.items() if term_holds(term.namespace_selector, own))
-    return replace(term, namespaces=term.namespaces | meant, namespace_selector=None)
+    selected = frozenset(name for name, own in labels.items() if term_holds(term.namespace_selector, own))
+    return replace(term, namespaces=term.namespaces | selected, namespace_selector=None)

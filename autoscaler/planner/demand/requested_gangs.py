@@ -23,7 +23,7 @@ MOST_PODS: Final = 20_000
 
 
 def name_of(request: ProvisioningRequest) -> str:
-    """Of its gang. No pod and no job has such a name."""
+    """Returns the name of the request's gang. No pod and no job has such a name."""
     return f"{request.namespace}/{request.name} (ProvisioningRequest)"
 
 
@@ -40,7 +40,7 @@ def why_not_planned(request: ProvisioningRequest) -> str:
 
 
 def requested_gangs(cluster: Cluster) -> tuple[Gang, ...]:
-    """Of each request whose templates are there and whose pods have not all come, in order of their names."""
+    """Returns the gang of each request whose templates are there and whose pods have not all come, ordered by name."""
     if not cluster.provisioning_requests:
         return ()
     come: dict[tuple[str, str], list[Pod]] = defaultdict(list)

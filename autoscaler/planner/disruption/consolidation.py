@@ -89,7 +89,7 @@ class _Consolidating:
 
     @property
     def rules(self) -> ConsolidationRules:
-        """The policy's."""
+        """Returns the policy's rules for consolidation."""
         return self.policy.scale_down.consolidation
 
     def decide(self) -> Consolidation:

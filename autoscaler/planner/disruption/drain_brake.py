@@ -38,7 +38,7 @@ class DrainBrake:
 
     @classmethod
     def of(cls, cluster: Cluster, policy: Policy, fleet: Fleet, memory: Memory) -> DrainBrake:
-        """Before this look drains any."""
+        """Makes the brake of a look before anything is drained."""
         rules, now = policy.scale_down.drains, cluster.seen_at
         longest = max(policy.scale_down.consolidation.every, rules.every, REST)
         begun = {name: since for name, since in memory.draining.items() if now < since + longest}

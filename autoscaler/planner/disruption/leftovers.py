@@ -1,8 +1,8 @@
 """What was bought for part of a gang of which EC2 has refused the rest: terminated at once, not after its idle time.
 
 A gang of which some nodes came and no pool that is open has the others waits for a back-off to end, and longer each
-time. Its nodes would stand paid for and closed to others until then. They are known by where the last plan meant its
-pods to go, and remembered until they are gone: a node is closed first, and ended by the next plan.
+time. Its nodes would stand paid for and closed to others until then. They are known by where the last plan has its
+pods go, and remembered until they are gone: a node is closed first, and ended by the next plan.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _ghosts(fleet: Fleet) -> Iterator[DeleteNode]:
 
 
 def _is_silent(node: Node, group: Group | None, cluster: Cluster, policy: Policy, fleet: Fleet) -> bool:
-    """Not ready, and neither booting nor on its way out."""
+    """Says whether the node is not ready, and neither booting nor on its way out."""
     if node.ready or node.deleting or node.name in fleet.leaving or node.name in fleet.ghosts:
         return False
     return group is None or cluster.seen_at >= node.created + policy.scale_up.boot_timeout

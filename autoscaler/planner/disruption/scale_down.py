@@ -128,7 +128,7 @@ def _why_kept(node: Node, fleet: Fleet, wanted: Mapping[str, str]) -> str:
 
 
 def run_on_it(residents: Sequence[Pod]) -> str:
-    """In words, the same in whatever order they are listed."""
+    """Says in words what runs on it, the same in whatever order pods are listed."""
     return f"{residents[0].key} runs on it" if len(residents) == 1 else f"{len(residents)} pods run on it"
 
 

@@ -43,7 +43,7 @@ class Placing:
         self._numbers = count()
 
     def mark(self) -> int:
-        """What :meth:`undo` takes."""
+        """Returns a mark for :meth:`undo`."""
         return self._snapshot.mark()
 
     def undo(self, mark: int) -> None:

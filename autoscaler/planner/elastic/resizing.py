@@ -70,7 +70,7 @@ class Resizing:
     unbought: Mapping[str, str] = field(default_factory=dict)
     """Name of a gang for which nothing is bought now -> why."""
     homes: Mapping[str, Place] = field(default_factory=dict)
-    """Key of a pod that waits -> where the last plan meant it to go, else where the sizes were decided with it.
+    """Key of a pod that waits -> its place in the last plan, else where the sizes were decided with it.
 
     Tasks above a minimum go where the sizes have them, or wait: elsewhere they would take the room of others.
     """
@@ -112,8 +112,8 @@ def resize(
 ) -> Resizing:
     """Decide on the sizes of all elastic jobs. The snapshot is left as it was.
 
-    ``gangs``: those that may be planned; ``homes``: pod key -> where the last plan meant it to go; ``planned``: where
-    this one has it, on the snapshot.
+    ``gangs``: those that may be planned; ``homes``: pod key -> its place in the last plan; ``planned``: in this one, on
+    the snapshot.
     """
     if not roles:
         return Resizing(homes=homes)
@@ -143,8 +143,8 @@ class _Resizing:
         soon = self._served_soon(look, told, parameters)
         snapshot.undo(start)
         steps = tuple(self._steps(told))
-        meant = self._homes(look, told, growth)
-        left_out = {**self._left_out(told, growth), **self._not_yet(look, meant, growth)}
+        homes = self._homes(look, told, growth)
+        left_out = {**self._left_out(told, growth), **self._not_yet(look, homes, growth)}
         waiting = {gang.name: {pod.key for pod in gang.waiting} - self._ending for gang in self.gangs}
         growing = {
             name: {growth[key] for key in keys} for name, keys in waiting.items() if keys and keys <= growth.keys()
@@ -160,7 +160,7 @@ class _Resizing:
                 **soon,
                 **{name: _UNPAID for name, owners in growing.items() if not owners & paying},
             },
-            homes={**meant, **self.homes, **{key: place for key, place in meant.items() if key in growth}},
+            homes={**homes, **self.homes, **{key: place for key, place in homes.items() if key in growth}},
             growing=frozenset(growing),
             looks=tuple(sorted(when for when in changes_at if when > self.cluster.seen_at)),
         )
@@ -218,7 +218,7 @@ class _Resizing:
         return Follower(role.job.key, role.task, role.job.minimum, role.job.maximum, self._nodes(role))
 
     def _nodes(self, role: Role) -> tuple[str, ...]:
-        """Of its tasks by index; those of the minimum that wait are claims like other pods, and are counted there."""
+        """Returns the nodes of its tasks by index; those of the minimum that wait are claims, and are counted there."""
         return tuple(
             "?" if index < role.job.minimum and self._waits(role, index) else self._node(role.pods.get(index))
             for index in range(role.job.size)
@@ -306,7 +306,7 @@ class _Resizing:
         return (step for *_, step in sorted(found, key=lambda one: one[:3]))
 
     def _homes(self, look: Look, told: Sizes, growth: Collection[str]) -> dict[str, Place]:
-        """Of what has room without a purchase."""
+        """Returns the places that are free without a purchase."""
         nodes = {
             pod.key: node
             for claim in look.claims
@@ -319,13 +319,13 @@ class _Resizing:
         found = ((key, self.market.snapshot.place(node)) for key, node in nodes.items())
         return {key: place for key, place in found if place is not None and place.standing}
 
-    def _not_yet(self, look: Look, meant: Mapping[str, Place], growth: Collection[str]) -> dict[str, str]:
+    def _not_yet(self, look: Look, homes: Mapping[str, Place], growth: Collection[str]) -> dict[str, str]:
         """Tasks above a minimum whose room is held by what ends, or is kept for those that are served before them."""
         snapshot, start = self.market.snapshot, self.market.snapshot.mark()
         first = [pod for claim in look.claims for pod in claim.pods]
         found = {}
         for pod in [*first, *(pod for role in self.roles for pod in role.growth if pod.key in growth)]:
-            place = meant.get(pod.key)
+            place = homes.get(pod.key)
             if place is None:
                 continue
             shape = snapshot.shape(pod)
@@ -351,7 +351,7 @@ class _Resizing:
 
 
 def _has_its_least(role: Role) -> bool:
-    """Whether its minimum runs."""
+    """Says whether the job's minimum of tasks runs."""
     return all(index in role.pods and not waits(role.pods[index]) for index in range(role.job.minimum))
 
 

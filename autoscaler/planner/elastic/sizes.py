@@ -78,7 +78,7 @@ _Saved = tuple[int, dict[str, list[str]], dict[str, str]]
 
 @dataclass(slots=True)
 class _Sizing:
-    """Sizes in the making."""
+    """The search for the sizes of all elastic jobs, step by step."""
 
     look: Look
     placing: Placing
@@ -114,7 +114,7 @@ class _Sizing:
         self._even_out()
 
     def told(self) -> Sizes:
-        """The outcome."""
+        """Returns the sizes that were found."""
         before = {one.name: one.tasks for job in self.look.jobs for one in job.parts}
         changed = {job.name for job in self.look.jobs if len(self.tasks[job.name]) != len(before[job.name])}
         return Sizes(

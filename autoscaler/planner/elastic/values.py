@@ -125,7 +125,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What to do."""
+    """The nodes of every elastic job's tasks, and what goes along with them."""
 
     tasks: Mapping[str, tuple[str, ...]]
     """Job, or follower of one -> nodes of its tasks by index, of each that runs or is to start."""

@@ -120,7 +120,7 @@ def _turn_of(step: WaitingStep) -> str:
 
 
 def _sizes(key: str, pods: list[Pod], cluster: Cluster, plan: Plan) -> Iterator[str]:
-    """Of its elastic roles: how many tasks each has, and why that changes next."""
+    """Yields how many tasks each of its elastic roles has, and why that changes next."""
     namespace, owners = key.partition("/")[0], {pod.owner for pod in pods}
     next_steps = {(step.namespace, step.name): step for step in plan.steps if isinstance(step, Resize)}
     for role in cluster.elastic:

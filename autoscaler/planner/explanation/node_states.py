@@ -38,7 +38,7 @@ class Standing:
 
     @property
     def usd_per_hour(self) -> float:
-        """What it costs."""
+        """Returns what the node costs per hour."""
         return self.group.usd_per_hour if self.group is not None else 0.0
 
 
@@ -70,7 +70,7 @@ class _Look:
         self._closed_next = {step.node for step in plan.steps if isinstance(step, Cordon)}
 
     def of_node(self, node: Node) -> Standing:
-        """The node's state."""
+        """Returns the node's state."""
         group, residents = self._fleet.group_of.get(node.name), tuple(self._fleet.residents.get(node.name, ()))
         state, why, until = (
             self._ends(node, residents) or self._unfit(node, group) or self._used(node, group, residents)
@@ -111,7 +111,7 @@ class _Look:
         return None
 
     def _used(self, node: Node, group: Group | None, residents: tuple[Pod, ...]) -> tuple[str, str, datetime | None]:
-        """By the pods that are on it, or are not."""
+        """Returns the state that the pods on the node, or their absence, give it."""
         kept = self._plan.kept.get(node.name, "")
         if residents:
             return self._with_pods(node, group, residents)
@@ -139,7 +139,7 @@ class _Look:
         return states.BUSY, many, None
 
     def coming(self) -> Iterator[Standing]:
-        """What has no node."""
+        """Yields instances that are on their way or never joined: they have no node."""
         patience = self._policy.scale_up.boot_timeout
         lost = {instance.id for _, instance in self._fleet.lost}
         for group in self._cluster.groups:

@@ -31,7 +31,7 @@ class Use:
     total: int = 0
 
     def __add__(self, other: Use) -> Use:
-        """Both together."""
+        """Returns both uses together."""
         return Use(self.held + other.held, self.total + other.total)
 
 

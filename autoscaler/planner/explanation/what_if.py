@@ -38,7 +38,7 @@ class Bought:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why pods would wait."""
+    """Why some of the pods would wait, and what would have to change."""
 
     because: str
     would_fit_if: str
@@ -58,7 +58,7 @@ class WhatIf:
 
 
 def what_if(cluster: Cluster, policy: Policy, memory: Memory, pods: Sequence[Pod]) -> WhatIf:
-    """For these pods. Nodes that are bought without them, too, are not counted.
+    """Answers for these pods. Nodes that are bought without them, too, are not counted.
 
     Raises ``BadInput`` where a pod of that name is there already.
     """
@@ -85,7 +85,7 @@ def what_if(cluster: Cluster, policy: Policy, memory: Memory, pods: Sequence[Pod
 
 
 def impossible(cluster: Cluster, policy: Policy, pods: Sequence[Pod]) -> tuple[Reason, ...]:
-    """Of these pods, what no machine and no group could hold even if they were alone.
+    """Returns which of these pods no machine and no group could hold even if they were alone.
 
     Neither with the nodes of groups that are there now, nor once those have been terminated, which leaves what limits
     and quotas allow to these pods; told is what stands in the way then.
@@ -101,7 +101,7 @@ def impossible(cluster: Cluster, policy: Policy, pods: Sequence[Pod]) -> tuple[R
 
 
 def _pending(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Created now."""
+    """Returns the pods as if they were created now; raises ``BadInput`` where one is there already."""
     there = {pod.key for pod in cluster.pods}
     taken = [pod.key for pod in pods if pod.key in there]
     if taken:
@@ -138,7 +138,7 @@ def _alone(cluster: Cluster, pods: tuple[Pod, ...]) -> Cluster:
 
 
 def _shrunk(cluster: Cluster) -> Cluster:
-    """Without the nodes of groups: every one that is needed is bought."""
+    """Returns the cluster without the nodes of groups: every one that is needed is bought."""
     used: Counter[str] = Counter()
     for group in cluster.groups:
         used[group.quota] += group.vcpus * len(group.instances)
@@ -168,7 +168,7 @@ def _as_bound(storage: Storage) -> Storage:
 
 
 def _never(decided: Plan, pods: Iterable[Pod]) -> Iterable[Waiting]:
-    """Of a gang every reason that keeps it from starting; of a pod that stands alone, that nothing could hold it."""
+    """Yields every reason that keeps a gang from starting; of a pod that stands alone, that nothing could hold it."""
     in_gangs = {pod.key for pod in pods if pod.gang is not None}
     for one in decided.waiting:
         if one.pod in decided.memory.assignments:

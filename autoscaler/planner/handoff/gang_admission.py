@@ -46,7 +46,7 @@ def _whose(gang: Gang, placements: Collection[object]) -> str:
 
 
 def not_yet(gang: Gang, placed: Placed, *, admitted: Admit | None, is_held: bool) -> list[Waiting]:
-    """Of the pods that have a place: those that do not go there now, and why; ``is_held``: nothing is bought now."""
+    """Lists the placed pods that do not go to their place now, and why; ``is_held``: nothing is bought now."""
     going = {key for key, _ in admitted.placements} if admitted else set()
     places = dict(placed.places)
     ready = sum(1 for place in places.values() if has_joined(place))

@@ -124,7 +124,7 @@ class _Moving:
                 self._move(key, [there] if there is not None else joined)
 
     def _move(self, key: str, others: Iterable[Place]) -> bool:
-        """Whether there was room."""
+        """Moves a pod to the first place with room; says whether there was one."""
         shape, home = self.loose[key], self.homes[key]
         for place in others:
             if place is home or self.snapshot.rules.tell_apart(shape, home, place):
@@ -159,7 +159,7 @@ class _Room:
         return self._table.with_room(shape.amounts, behind=number)
 
     def change(self, *places: Place) -> None:
-        """These have other room now, or none if they hold no pod any more."""
+        """Updates the room of these places; none where they hold no pod any more."""
         for place in places:
             if id(place) in self._number:
                 self._table.change(self._number[id(place)], place.free if place.guests else {})

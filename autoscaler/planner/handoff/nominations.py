@@ -66,7 +66,7 @@ def nominations(
     *,
     contended: bool,
 ) -> list[Nominate]:
-    """At most one step, for all pods whose planned node has joined and is not nominated for them yet.
+    """Returns at most one step, for all pods whose planned node has joined and is not nominated for them yet.
 
     Of pods without our gate those that the scheduler has tried in vain: the others it binds at this moment. Where such
     pods come (``contended``), those behind our gate too: their room would else be taken before the gates are lifted. A

@@ -59,5 +59,5 @@ def _not_placed(request: ProvisioningRequest, because: str) -> SetCondition | No
 
 
 def looks(cluster: Cluster) -> list[datetime]:
-    """When bookings end."""
+    """Returns the moments at which bookings end."""
     return [one.provisioned + BOOKED_FOR for one in cluster.provisioning_requests if one.provisioned is not None]

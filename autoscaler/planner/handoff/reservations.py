@@ -55,7 +55,7 @@ def reservations(
     admits: Iterable[Admit],
     pinned: Iterable[tuple[Pod, Place]],
 ) -> list[Reserve]:
-    """At most one step, for all pods that may go to the reserved node that the plan has them on.
+    """Returns at most one step, for all pods that may go to the reserved node that the plan has them on.
 
     A gang's pods when as many as must be together have a node that is ready, those behind our gate when it is lifted.
     ``pinned``: pods that can go to one node only, and that node.

@@ -69,7 +69,7 @@ def is_not_asked_for(pod: Pod) -> bool:
 
 
 def left_alone(gang: Gang, placed: Placed, now: datetime) -> list[Waiting]:
-    """Of pods that have a place on a node that is there: those that their own scheduler leaves alone."""
+    """Lists the pods with a place on a node that is there that their own scheduler leaves alone."""
     there = {key for key, place in placed.places if has_joined(place)}
     return [
         Waiting(

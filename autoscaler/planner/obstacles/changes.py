@@ -200,7 +200,7 @@ def _of_nodes(found: Found, search: Search) -> Iterator[NeededChange]:
 
 
 def _ended(found: Found, search: Search) -> Iterator[NeededChange]:
-    """Of the pods that were taken away only those without whose end it has no place, on each node the largest."""
+    """Yields, of the pods taken away, those without whose end it has no place, the largest of each node."""
     there: dict[str, list[str]] = defaultdict(list)
     for place, pod in sorted(found.ended, key=_smallest_first):
         if _is_needed(pod, place, found, search.snapshot):

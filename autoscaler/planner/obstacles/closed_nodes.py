@@ -15,18 +15,18 @@ from autoscaler.planner.supply.fleet import Fleet
 
 @dataclass(frozen=True)
 class ClosedNodes:
-    """Of one look. What else keeps pods off a node is that it goes, or that EC2 takes it: that is not undone."""
+    """The closed nodes of one look. What else keeps pods off a node is that it goes, which is not undone."""
 
     fleet: Fleet
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """All of them."""
+        """Returns the nodes that take no pods now."""
         return tuple(self.fleet.nodes.named[place.name] for place in self.fleet.closed_places)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Of the nodes."""
+        """Returns the names of those nodes."""
         return frozenset(node.name for node in self.nodes)
 
     def is_unfit(self, node: Node) -> bool:
@@ -50,5 +50,5 @@ class ClosedNodes:
 
 
 def is_cordoned(node: Node) -> bool:
-    """By another than the autoscaler."""
+    """Says whether another than the autoscaler has cordoned the node."""
     return node.cordoned and node.cordoned_by != AUTOSCALER

@@ -80,7 +80,7 @@ class _Over:
 
 @dataclass(slots=True)
 class Reasons:
-    """Of one plan, and of what would be if something were left out."""
+    """The reasons of one plan, and of what would be if something were left out."""
 
     search: Search
     _reasons: dict[object, Reason | None] = field(default_factory=dict)
@@ -238,7 +238,7 @@ def _too_big(amounts: Amounts, kinds: Sequence[_Kind]) -> Verdict:
 
 
 def _more_than_any(resource: str, asks: int, free: int, kind: str) -> str:
-    """Of a resource of which no machine has enough."""
+    """Says that no machine has enough of a resource."""
     asked = amount_in_words(resource, asks)
     if not free:
         return f"asks {asked} {resource}; no machine has any"

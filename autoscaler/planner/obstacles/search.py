@@ -69,7 +69,7 @@ class Work:
 
     @property
     def is_spent(self) -> bool:
-        """Nothing more is tried that can be done without."""
+        """Says that nothing more is tried that can be done without."""
         return self.left <= 0
 
 
@@ -94,12 +94,12 @@ class Search:
     """Of all machines that there are or may be, empty: each once."""
 
     def __post_init__(self) -> None:
-        """Nothing is asked yet."""
+        """Lists the closed nodes."""
         self.closed = ClosedNodes(self.fleet)
 
     @property
     def snapshot(self) -> Snapshot:
-        """As the plan has left it."""
+        """Returns the snapshot as the plan has left it."""
         return self.market.snapshot
 
     @property
@@ -111,7 +111,7 @@ class Search:
         return left
 
     def smallest(self, pods: Sequence[Pod], demand: Demand, *, like: Relaxed | None = None) -> Found | None:
-        """Of all that may be left out; the snapshot is left as it would be then. ``None``: it has no place even so.
+        """Returns the least to leave out; the snapshot stays as it would be then. ``None``: no place even so.
 
         ``like``: what was left out for another gang of the same pods, which is tried first.
         """
@@ -137,7 +137,7 @@ class Search:
         return None
 
     def _reduced(self, pods: Sequence[Pod], demand: Demand, relaxed: list[Relaxation]) -> Found | None:
-        """With every single thing put back without which the gang still has a place.
+        """Puts back every single thing without which the gang still has a place.
 
         Many at once are put back where that will do, else each half of them: most are not needed.
         """
@@ -187,7 +187,7 @@ class Search:
     def _try(
         self, pods: Sequence[Pod], demand: Demand, relaxed: Sequence[Relaxation], *, thorough: bool
     ) -> Found | None:
-        """On the snapshot, which is changed; to be undone by the caller, also where there is no place."""
+        """Tries on the snapshot, which is changed; to be undone by the caller, also where there is no place."""
         without = {one.what for one in relaxed}
         shapes, split = self._shapes(pods, tuple(relaxed))
         names = self.closed.names
@@ -236,7 +236,7 @@ class Search:
         return shapes, frozenset(split)
 
     def _is_too_large(self, pod: Pod) -> bool:
-        """For every machine that there is or may be, empty."""
+        """Says whether the pod is too large for every machine that there is or may be, empty."""
         if self._rooms is None:
             rooms = [node.allocatable for node in self.cluster.nodes]
             rooms += [Resources(self.market.sample(one).free) for one in self.market.offerings]
@@ -340,7 +340,7 @@ class Search:
                     yield place, pod
 
     def _worth_emptying(self, shapes: Sequence[Shape]) -> list[Place]:
-        """Of the places that would hold one of the pods if they were empty those with the fewest pods."""
+        """Returns, of the places that would hold one of the pods if they were empty, those with the fewest pods."""
         fit = {
             place.name: place
             for shape in set(shapes)
@@ -360,7 +360,7 @@ def _halves(several: list[Relaxation]) -> list[list[Relaxation]]:
 
 
 def _with_parts(relaxed: Sequence[Relaxation]) -> Iterator[Relaxed]:
-    """Of one that is split: into few pods first."""
+    """Yields ways to split a gang: into few pods first."""
     if not any(one.what == "split" for one in relaxed):
         yield tuple(relaxed)
         return

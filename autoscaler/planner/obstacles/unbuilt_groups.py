@@ -69,7 +69,7 @@ def _group(policy: Policy, entry: GroupEntry, zone: str, alike: Mapping[str, Gro
 
 
 def offering_of(group: Group) -> Offering:
-    """Of a group that is not there yet."""
+    """Returns the offering of a group that is not there yet."""
     return Offering(group, lambda name: new_place(group, name, dict(group.allocatable.items())), buyable=0)
 
 

@@ -53,7 +53,7 @@ def verified(answers: Sequence[Answer], search: Search) -> list[Changes]:
 
 
 def _enough(answer: Answer, before: Sequence[Answer], search: Search) -> Answer:
-    """With what lets it in where those before it are served first, as they are."""
+    """Returns the answer with what lets the gang in where those before it are served first, as they are."""
     for _ in range(_ROUNDS):
         if search.work.is_spent or not answer.changes:
             break
@@ -70,7 +70,7 @@ def _enough(answer: Answer, before: Sequence[Answer], search: Search) -> Answer:
 
 
 def _serve(answers: Iterable[Answer], after: Search) -> None:
-    """As they are, in turn. Of those that are alike the second finds no place where the first did not."""
+    """Serves the gangs in turn, as they are. Of those that are alike none finds a place where the first did not."""
     refused = set()
     for one in answers:
         alike = (tuple(sorted(shape.number for _, shape in one.demand.pods)), one.demand.topology, one.demand.anchor)

@@ -67,12 +67,12 @@ class Packing:
 
     @property
     def bought(self) -> list[Place]:
-        """What would be bought."""
+        """Returns the nodes that would be bought."""
         return [place for one in self.placed.values() if one is not None for place in one.bought]
 
 
 def packing_of(placed: Mapping[str, Placed | None]) -> Packing:
-    """These outcomes and their price."""
+    """Returns these outcomes with their price."""
     return Packing(placed=placed, usd_per_hour=sum(one.usd for one in placed.values() if one is not None))
 
 
@@ -101,7 +101,7 @@ def _place_elastic(demand: Demand, market: Market, *, buy: bool) -> Placed | Non
         more = _place_elastic(still_to_come(demand, kept), market, buy=buy)
         return replace(kept, places=(*kept.places, *more.places), bought=more.bought) if more is not None else kept
     if demand.minimum is None or demand.minimum >= len(demand.pods):
-        return _nearly_as_meant(demand, market, buy=buy) if demand.assignments else _place(demand, market, buy=buy)
+        return _nearly_as_assigned(demand, market, buy=buy) if demand.assignments else _place(demand, market, buy=buy)
     whole = _grown(demand, market, buy=buy)
     if whole is not None:
         return whole
@@ -161,7 +161,7 @@ def still_to_come(demand: Demand, placed: Placed) -> Demand:
     return replace(demand, pods=rest, minimum=0, anchor=_anchor(demand, placed.places), assignments={})
 
 
-def _nearly_as_meant(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
+def _nearly_as_assigned(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
     """Those whose planned place is taken go elsewhere, the others stay; all of them anew only where that is cheaper."""
     start = market.snapshot.mark()
     stay = _stay(demand, market, buy=buy)
@@ -176,7 +176,7 @@ def _nearly_as_meant(demand: Demand, market: Market, *, buy: bool) -> Placed | N
 
 
 def _stay(demand: Demand, market: Market, *, buy: bool) -> Placed | None:
-    """As many as can be where they were planned before, and the rest where it is cheapest; ``None`` if that fails."""
+    """Places as many as possible where they were planned before, and the rest where it is cheapest; else ``None``."""
     snapshot, start = market.snapshot, market.snapshot.mark()
     places, _ = _settled(demand, market)
     settled = {key for key, _ in places}

@@ -45,7 +45,7 @@ class SelectedPods:
         return known
 
     def count(self, labels: Mapping[str, str], by: int) -> None:
-        """So many more are on a node with these labels."""
+        """Counts so many more on a node with these labels."""
         self.total += by
         for key, counts in self.by_key.items():
             value = labels.get(key)
@@ -97,7 +97,7 @@ class InterPodRules:
             {requirement.key for selector, _ in wanted for requirement in selector}
             | {requirement.key for term in residents.anti_affinity for requirement in term.selector}
         )
-        """Labels of a pod that tell some rule whether it is meant."""
+        """Labels of a pod that tell some rule whether it selects the pod."""
         for term, by_node in residents.anti_affinity.items():
             for place, pods in _at_places(by_node, place_of):
                 self._keep_away(term, place.labels, pods)
@@ -177,14 +177,14 @@ class InterPodRules:
         )
 
     def count(self, shape: Shape, labels: Mapping[str, str], by: int) -> None:
-        """So many more bound pods of the shape are in the domains of these labels."""
+        """Counts so many more bound pods of the shape in the domains of these labels."""
         for pods in self._that_count(shape):
             pods.count(labels, by)
         for term in shape.apart_from:
             self._keep_away(term, labels, by)
 
     def count_planned(self, shape: Shape, labels: Mapping[str, str], by: int) -> None:
-        """So many more pods of the shape are planned in the domains of these labels."""
+        """Counts so many more planned pods of the shape in the domains of these labels."""
         self.count(shape, labels, by)
         for one in self._spreads_of(shape):
             value = labels.get(one.spread.topology_key)
@@ -229,7 +229,7 @@ class InterPodRules:
         return known
 
     def _anti_affinity_against(self, shape: Shape) -> tuple[PodTerm, ...]:
-        """Of others, there or to come."""
+        """Returns the terms of other pods, there or to come, that keep the shape away."""
         pending = (term for term in self._pending_anti_affinity if term_selects(term, shape))
         return (*self._placed_against(shape), *pending)
 
@@ -331,7 +331,7 @@ def _there(topology_key: str) -> str:
 
 
 def _at_places(by_node: Counts, place_of: Callable[[str], Place | None]) -> Iterator[tuple[Place, int]]:
-    """Of pods by node those on places."""
+    """Yields, of pods by node, those on places."""
     for node, pods in by_node.items():
         place = place_of(node)
         if place is not None:

@@ -46,7 +46,7 @@ class Offering:
 
     @property
     def rank(self) -> tuple[datetime, str]:
-        """Of two that cost the same the lower one is bought: what has not failed of late, or not for longer."""
+        """Returns what orders offerings of one price: first what has not failed of late, or not for longer."""
         return self.failed, self.group.name
 
 

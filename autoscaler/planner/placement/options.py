@@ -135,7 +135,7 @@ class _Ranking:
     """In this way: by shape and how many times ``_MANY`` pods are left."""
 
     def of_a_way(self) -> _Ranking:
-        """For one way, from its start on: what is found while its nodes are opened stands for no other."""
+        """Returns a ranking for one way: what is found while its nodes are opened stands for no other."""
         return replace(self, _of_many={})
 
     def by_cost(self, shape: Shape, left: int) -> Sequence[Offering]:

@@ -21,7 +21,7 @@ class RoomTable:
         self._all = np.ones(len(rooms), dtype=bool)
 
     def enough(self, amounts: Amounts, *, start: int = 0) -> Mask:
-        """By place, from ``start`` on, whether each amount is free there; necessary for room.
+        """Says by place, from ``start`` on, whether each amount is free there; necessary for room.
 
         It is sufficient as far as floats tell.
         """
@@ -36,7 +36,7 @@ class RoomTable:
         return (start + self.enough(amounts, start=start).nonzero()[0]).tolist()
 
     def most_behind(self) -> list[dict[str, float]]:
-        """By place the most that is free of each resource on any place after it."""
+        """Returns by place the most that is free of each resource on any place after it."""
         most = {
             name: np.maximum.accumulate(np.append(free, 0.0)[::-1])[::-1][1:].tolist()
             for name, free in self._free.items()
@@ -44,6 +44,6 @@ class RoomTable:
         return [dict(zip(most, row, strict=True)) for row in zip(*most.values(), strict=True)]
 
     def change(self, number: int, room: Mapping[str, int]) -> None:
-        """So much is free on that place now."""
+        """Sets what is free on that place now."""
         for name, free in self._free.items():
             free[number] = room.get(name, 0)

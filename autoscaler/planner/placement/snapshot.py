@@ -164,7 +164,7 @@ class Snapshot:
     # --- Changing -----------------------------------------------------------------------------------------------------
 
     def add(self, place: Place) -> None:
-        """One more place."""
+        """Adds a place."""
         place.index = len(self.places)
         self.places.append(place)
         self._by_name[place.name] = place
@@ -204,16 +204,16 @@ class Snapshot:
         self._forget(place)
 
     def mark(self) -> int:
-        """Now, for :meth:`undo`."""
+        """Returns a mark of the state now, for :meth:`undo`."""
         return len(self._journal)
 
     def undo(self, mark: int) -> None:
-        """Take back everything since."""
+        """Takes back everything since the mark."""
         while len(self._journal) > mark:
             self._journal.pop()()
 
     def count(self, shape: Shape, labels: Mapping[str, str], by: int) -> None:
-        """So many more pods of the shape are counted in the domains of these labels, though they have no place yet."""
+        """Counts so many more pods of the shape in the domains of these labels, though they have no place yet."""
         self.rules.count_planned(shape, labels, by)
         self._journal.append(lambda: self.rules.count_planned(shape, labels, -by))
 

@@ -32,7 +32,7 @@ class EligibleDomains:
         return known
 
     def count(self, place: Place, by: int) -> None:
-        """So many more nodes like the place are there."""
+        """Counts so many more nodes like the place."""
         for spreading, counts in self._known.items():
             _count_domain(counts, spreading, place, by)
 
@@ -58,7 +58,7 @@ class Spreading(NamedTuple):
 
 
 def _count_domain(counts: dict[str, int], spreading: Spreading, place: Place, by: int) -> None:
-    """So many more nodes of the place's domain."""
+    """Counts so many more nodes of the place's domain."""
     if spreading.counts(place):
         value = place.labels[spreading.topology_key]
         counts[value] = counts.get(value, 0) + by

@@ -114,7 +114,7 @@ class Claims:
         return f"volume {claim.volume}, which claim {name} is bound to, is not there" if missing else ""
 
     def _why_not_made(self, claim: VolumeClaim, storage: Storage) -> str:
-        """Of a claim that is not bound: only one that waits for its first pod is for us to place."""
+        """Says why an unbound claim is not for us to place: only one that waits for its first pod is."""
         if storage.binds_at_once(claim):
             return f"volume claim {claim.name} is not bound, and not by waiting for a pod: its provisioner acts first"
         known = storage.classes.get(claim.storage_class)
@@ -151,7 +151,7 @@ class Claims:
         return known.provisioner if known and known.makes_volumes else ""
 
     def _ties(self, claim: VolumeClaim) -> Iterator[Terms]:
-        """Of each, one term must hold for the node."""
+        """Yields terms, of each of which one must hold for the node."""
         storage = self._storage or Storage()
         if claim.volume:
             yield from _ties_of(storage.volumes[claim.volume])
@@ -183,7 +183,7 @@ class _Limits:
         self._members = fleet.group_of
 
     def of(self, place: Place, driver: str) -> int:
-        """Of a node that is there. On a machine of ours without the driver, where others have it, none."""
+        """Returns the limit of a node that is there; none for a machine of ours without a driver that others have."""
         told = self._drivers.get(place.name)
         if told is not None and driver in told.limits:
             limit = told.limits[driver]
@@ -193,7 +193,7 @@ class _Limits:
         return 0 if driver in self._known else MANY
 
     def of_new(self, group: str, driver: str) -> int:
-        """Of a new node of an Auto Scaling group."""
+        """Returns the limit of a new node of an Auto Scaling group."""
         told = [
             limit
             for node, one in self._drivers.items()

@@ -150,7 +150,7 @@ class FillOrder:
         return not self._entries
 
     def of(self, places: Iterable[Place]) -> list[_Ranked]:
-        """Of those that stand, as they are now."""
+        """Returns the standing places in order, as they are now."""
         left = {id(place): place for place in places if place.standing}
         entries = [one for one in self._entries if one[2] == one[3].version and left.pop(id(one[3]), None) is not None]
         new = [(harm(place), place.name, place.version, place) for place in left.values()]
@@ -181,7 +181,7 @@ class Shelf:
             start = bisect_right(self.entries, kind, start, key=lambda one: one[0][:2])
 
     def is_stale(self, seen: int | None = None) -> bool:
-        """So much has changed, since it was made or ``seen``, that a new one costs less than to catch up."""
+        """Says that so much has changed, since it was made or ``seen``, that a new one costs less than to catch up."""
         return len(self.changed) - (self.seen if seen is None else seen) > self._most
 
     def worth_a_look(self, shape: Shape) -> list[range]:
@@ -245,7 +245,7 @@ class Ranking:
                 heapq.heappush(self._heap, entry)
 
     def _unchanged(self) -> Iterator[tuple[Harm, str, int, Place]]:
-        """From the shelf, those that are as they were; what comes before the first of them is never asked again."""
+        """Yields places of the shelf that are as they were; what comes before the first is not asked again."""
         is_first = True
         for number, row in enumerate(self._rows):
             for position in row:

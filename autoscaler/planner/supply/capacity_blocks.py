@@ -29,7 +29,7 @@ _ANYWHERE: Final = Toleration(CAPACITY_BLOCK, "Exists")
 
 
 def in_their_time(cluster: Cluster, policy: Policy) -> Cluster:
-    """With pauses of buying in groups of Capacity Blocks that have not begun, or end too soon."""
+    """Returns the cluster with buying paused in groups of Capacity Blocks that have not begun, or end too soon."""
     pauses = {}
     for group in cluster.groups:
         if group.capacity_type == "capacity-block":
@@ -56,7 +56,7 @@ def _last_purchase(block: CapacityBlock, policy: Policy) -> datetime:
 
 
 def notices(cluster: Cluster) -> Iterator[Notice]:
-    """Of instances in blocks that end soon."""
+    """Yields notices for instances in blocks that end soon."""
     for group in cluster.groups:
         if group.block is not None and cluster.seen_at >= group.block.taken_back - _WARNED:
             told = group.block.taken_back - _WARNED
@@ -86,7 +86,7 @@ class LastsLongEnough:
 
     @classmethod
     def of(cls, cluster: Cluster, policy: Policy) -> LastsLongEnough:
-        """For pods that wait now."""
+        """Makes the question for pods that wait now."""
         groups = tuple(group for group in cluster.groups if group.block is not None)
         return cls(cluster.seen_at, groups, policy.scale_up.boot_timeout)
 

@@ -22,7 +22,7 @@ class EndingNodes:
         self._idle: dict[str, timedelta] = {}
 
     def __call__(self, group: Group | None, load: Load) -> bool:
-        """Not where a pod does not say how long it runs or is overdue, nor where no node is terminated anyway."""
+        """Says whether all that runs on the node says when it ends, and ends within the idle time."""
         if load.ends is None or group is None or not self._policy.scale_down.enabled:
             return False
         if group.entry not in self._idle:

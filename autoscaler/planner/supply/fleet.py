@@ -219,7 +219,7 @@ def survey(
 def _sizes(
     groups: Iterable[Group], refused: Mapping[str, int], alive: Mapping[str, int], *, gone: Mapping[str, int]
 ) -> dict[str, int]:
-    """Of groups that have, or may get, nodes. ``gone``: as in ``_outstanding``."""
+    """Returns the sizes of groups that have, or may get, nodes. ``gone``: as in ``_outstanding``."""
     found = {}
     for group in groups:
         live, wanted = alive[group.name] + group.launching, group.desired - refused[group.name]

@@ -39,7 +39,7 @@ class Members:
 
     @classmethod
     def of(cls, nodes: NodeIndex, groups: Sequence[Group]) -> Members:
-        """Of all nodes and groups."""
+        """Finds the members of all groups among the nodes."""
         by_instance = {one.id: group for group in groups for one in group.instances}
         found = {name: group for name, one in nodes.instances.items() if (group := by_instance.get(one)) is not None}
         joined = nodes.joined
@@ -135,7 +135,7 @@ class NodeCache:
         make: _Make,
         is_ending: _IsEnding,
     ) -> tuple[Place, ...]:
-        """Of each node that is not ``unusable``: made anew where it, its pods or its group's promise have changed.
+        """Returns a place for each usable node: made anew where it, its pods or its group's promise have changed.
 
         Time changes whether what runs on a node ``is_ending``.
         """

@@ -41,7 +41,7 @@ class _Sign:
 
 
 def node_faults(cluster: Cluster, nodes: NodeIndex, policy: Policy) -> NodeFaults:
-    """By what the policy names; those that are closed for it already come first.
+    """Finds faults by what the policy names; those of nodes that are closed for it already come first.
 
     A fault counts when it has lasted for ``faults.after``; of a machine that we own and have closed, at once.
     """

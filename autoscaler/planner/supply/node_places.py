@@ -77,7 +77,7 @@ def new_place(group: Group, name: str, room: dict[str, int]) -> Place:
 
 
 def room_for_pods(group: Group, *, cluster: Cluster) -> Resources:
-    """Of a new node of the group, without what DaemonSets take of it."""
+    """Returns the room of a new node of the group, without what DaemonSets take of it."""
     return group.allocatable - _overhead(cluster, group)
 
 
@@ -124,7 +124,7 @@ def place_of(
 
 
 def as_opened(node: Node) -> Node:
-    """As it will be once it is ready and no longer cordoned."""
+    """Returns the node as it will be once it is ready and no longer cordoned."""
     taints = tuple(taint for taint in node.taints if taint.key not in _PASSING_TAINTS)
     return replace(node, cordoned=False, ready=True, conditions=(), taints=taints)
 

@@ -90,7 +90,7 @@ class Forecast:
         insort(self._releases, release, key=lambda one: (one.at, one.place))
 
     def _moments(self, now: datetime) -> Iterator[tuple[datetime, list[Release]]]:
-        """Now, with all that is overdue, then each time at which something ends: pods of one job end together."""
+        """Yields now, with what is overdue, then each time at which something ends: pods of a job end together."""
         overdue = [release for release in self._releases if release.at <= now]
         yield now, overdue
         for when, released in groupby(self._releases[len(overdue) :], key=lambda one: one.at):

@@ -36,7 +36,7 @@ def distinct(values: Any) -> tuple[Any, Whole]:
 
 
 def by_pattern(columns: Mask) -> tuple[Whole, Mask]:
-    """Of each column the number of its pattern; and the patterns, a row each, in the order in which they come."""
+    """Returns for each column the number of its pattern; and the patterns, a row each, in order of appearance."""
     numbers: dict[bytes, int] = {}
     rows = np.ascontiguousarray(columns.T)
     alike = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows], dtype=np.int64)

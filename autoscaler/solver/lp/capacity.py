@@ -21,7 +21,7 @@ class Stock:
 
     @property
     def left(self) -> Floats:
-        """Of each kind, if no other is taken."""
+        """Returns how many of each kind are left, if no other is taken."""
         if self._left is None:
             self._left = self.own.copy()
             for uses, most in zip(self.uses, self.most, strict=True):
@@ -30,7 +30,7 @@ class Stock:
         return self._left
 
     def left_of(self, kind: int) -> float:
-        """Of one kind, if no other is taken."""
+        """Returns how many of one kind are left, if no other is taken."""
         uses = self.uses[:, kind]
         used = uses > 0
         return float(np.floor(self.most[used] / uses[used] + _WHOLE).min(initial=self.own[kind]))
@@ -41,16 +41,16 @@ class Stock:
         return bool(np.all(many <= self.own) and np.all(self.uses @ many <= self.most + _WHOLE))
 
     def copy(self) -> Stock:
-        """To be taken from apart."""
+        """Returns a copy, to be taken from apart."""
         return Stock(self.own, self.uses, self.most)
 
     def less(self, part: float, *, whole: bool = True) -> Stock:
-        """Without that part of it; ``whole``: of nodes, not of parts of them."""
+        """Returns the stock without that part of it; ``whole``: of nodes, not of parts of them."""
         own = self.own * (1 - part)
         return Stock(np.floor(own) if whole else own, self.uses, self.most * (1 - part))
 
     def take(self, kind: int, times: int) -> None:
-        """So many nodes; less than none are given back."""
+        """Takes so many nodes; less than none are given back."""
         self.own[kind] -= times
         if len(self.most):
             self.most -= self.uses[:, kind] * times

@@ -12,7 +12,7 @@ class Columns:
     """The fillings known, and the master over them."""
 
     def __init__(self, problem: Problem) -> None:
-        """None are known."""
+        """Begins without any filling."""
         self.problem = problem
         self.usd = np.maximum(problem.usd, EPSILON)
         self.smaller = problem.smaller()
@@ -44,7 +44,7 @@ class Columns:
         return self._kinds[: self._many]
 
     def worth(self, prices: Floats) -> Floats:
-        """By kind: what the best of its fillings is worth at these prices, without pods that there are none of."""
+        """Returns by kind what its best filling is worth at these prices, without pods that there are none of."""
         found = np.zeros(len(self.usd))
         np.maximum.at(found, self.kinds, np.minimum(self.fillings, self.problem.counts) @ prices)
         return found

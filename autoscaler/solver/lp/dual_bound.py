@@ -54,7 +54,7 @@ def proven(apart: Apart, problem: Problem, weights: Floats, charges: Floats) -> 
 
 
 def worths(apart: Apart, problem: Problem, weights: Floats) -> Floats:
-    """Of each pod what the bound without charges has it cost, dollars per hour."""
+    """Returns what each pod costs by the bound without charges, dollars per hour."""
     return _worths(apart, problem, _stretched(problem, weights, problem.usd))
 
 

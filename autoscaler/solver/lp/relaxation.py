@@ -20,7 +20,7 @@ _NOTHING = 1e-7
 
 
 class Relaxed(NamedTuple):
-    """What the relaxation says."""
+    """What the relaxation proves: prices of pods, weights of kinds."""
 
     prices: Floats
     """Of a pod of each shape."""
@@ -40,7 +40,7 @@ class Relaxation:
     """
 
     def __init__(self, problem: Problem) -> None:
-        """Without any kind."""
+        """Begins without any kind."""
         self._problem = problem
         self._rows, self._many = problem.sizes.shape
         self._first = self._rows + len(problem.most)
@@ -111,7 +111,7 @@ class Relaxation:
         )
 
     def solve(self) -> Relaxed:
-        """At best. The first time from nothing; then more columns leave what was found as it is possible."""
+        """Solves from nothing the first time; then more columns leave what was found as it is possible."""
         self._solver.run()
         self._solver.setOptionValue("simplex_strategy", PRIMAL)
         solution, rows = self._solver.getSolution(), self._rows

@@ -21,7 +21,7 @@ def promising(problem: Problem, prices: Floats, *, many: int) -> list[int]:
 
 
 def paid(held: Floats | Whole, sizes: Floats, prices: Floats, rooms: Floats, usd: Floats) -> Floats:
-    """By kind what it holds for a dollar, filled as if pods could be cut. ``held``: so many of a row, [row, kind]."""
+    """Returns by kind what it holds for a dollar, if pods could be cut. ``held``: so many of a row, [row, kind]."""
     with np.errstate(divide="ignore", invalid="ignore"):
         nodes = np.where(rooms > 0, (held.T @ sizes) / rooms, 0.0).max(axis=1)
         found: Floats = np.where(usd * nodes > 0, (held.T @ prices) / (usd * nodes), 0.0)

@@ -67,7 +67,7 @@ class ColumnSearch:
         self.watch = replace(self.watch, deadline=self.watch.deadline * (1 - part * (1 - work)))
 
     def count(self, units: float) -> None:
-        """So much work was done for each row; of few rows each step costs as much as of some more."""
+        """Counts so much work for each row; of few rows each step costs as much as of some more."""
         self.watch.count(units * max(_ROWS_AT_LEAST, len(self.problem.counts)))
 
     def look(self, prices: Floats, *, kinds: int) -> tuple[float, int, bool]:
@@ -130,7 +130,7 @@ class ColumnSearch:
         return added
 
     def _hopes(self, prices: Floats, limits: Whole) -> Floats:
-        """Of each kind: what a filling may be worth, as a part of its node's price, as far as can be told cheaply."""
+        """Returns by kind what a filling may be worth for its node's price, as far as is cheap to tell."""
         usd = self.columns.usd + self.columns.master.shortage
         hopes: Floats = self.weights.guesses(prices, limits) / usd * self.reach
         return hopes

@@ -31,7 +31,7 @@ class Bins(dict[int, Bin]):
         self._problem = problem
 
     def __missing__(self, kind: int) -> Bin:
-        """Of a kind that was not looked at."""
+        """Makes the bin of a kind that was not looked at."""
         problem = self._problem
         made = self[kind] = Bin(problem.sizes, problem.holds[:, kind], problem.rooms[kind])
         return made
@@ -54,7 +54,7 @@ class Weights:
 
     @property
     def by_kind(self) -> Floats:
-        """By kind and resource: no shape is worth more than it weighs, at the prices last asked about.
+        """Returns weights by kind and resource: no shape is worth more than it weighs, at the prices last asked about.
 
         Of kinds whose shapes are all worth nothing only the direction means something.
         """
@@ -111,7 +111,7 @@ class Weights:
         return ceilings
 
     def guesses(self, prices: Floats, limits: Whole) -> Floats:
-        """Of each kind: what a filling with at most so many pods may be worth, as far as can be told cheaply.
+        """Returns for each kind what a filling with at most so many pods may be worth, as far as can be told cheaply.
 
         By its weights of the relaxation, or those of the last time when it was looked at. Where a pod that is worth
         something weighs nothing by either, as on machines that are there and were thought to be large enough, new ones
@@ -149,7 +149,7 @@ class Weights:
         return found
 
     def _lent(self, prices: Floats, weights: Floats) -> tuple[Floats, Floats]:
-        """For each kind those of these weights that bound what its fillings are worth best; and that bound."""
+        """Returns for each kind those of these weights that bound what its fillings are worth best; and that bound."""
         problem = self._problem
         lent = weights[weights.any(axis=1)]
         best, least = np.zeros_like(problem.rooms), np.full(len(problem.usd), np.inf)
@@ -213,7 +213,7 @@ def _enough(problem: Problem, ranked: Whole, asked: Floats) -> list[int]:
 
 
 def _usual(shares: Floats) -> Floats:
-    """Of each resource but the number of pods: what the node in the middle has, of those that have any."""
+    """Returns for each resource but the number of pods what the node in the middle has, of those that have any."""
     return np.array(
         [
             np.sort(column[column > 0])[(column > 0).sum() // 2] if (column > 0).any() else 1.0

@@ -83,7 +83,7 @@ class Grid:
         return found
 
     def ceilings(self, prices: Floats) -> Floats:
-        """By kind what no filling is worth more than; infinite for those that are larger than the table."""
+        """Returns by kind what no filling is worth more than; infinite for those that are larger than the table."""
         found = np.full(len(self.problem.usd), np.inf)
         for group in self.groups:
             inside = group[(self._most[group] <= self._top).all(axis=1)]
@@ -105,7 +105,7 @@ class Grid:
         return ceilings
 
     def _wanted(self, prices: Floats, kind: int) -> tuple[Whole, _Leads]:
-        """Of the shapes that may run on such kinds, those that are worth something."""
+        """Returns the shapes that may run on such kinds and are worth something."""
         may = self.problem.may[:, kind] & (prices > _NOTHING)
         return self._lone[may[self._lone]], self._leads.allowed(may)
 
@@ -202,7 +202,7 @@ def _table(values: Floats, sizes: Whole, top: Whole) -> Floats:
 
 
 class _Bids(NamedTuple):
-    """For each kind and lead the best value found, and in how many parts the node is cut for it."""
+    """The best value found for each kind and lead, and in how many parts the node is cut for it."""
 
     values: Floats
     cuts: Whole
@@ -251,7 +251,7 @@ def _told(table: Floats, cells: Whole, sizes: Whole, values: Floats) -> Whole:
 
 
 def _within(pods: Whole, problem: Problem, kind: int, prices: Floats) -> Whole:
-    """Not more pods than there are, nor than a kubelet takes: those worth least stay away."""
+    """Returns not more pods than there are, nor than a kubelet takes: those worth least stay away."""
     pods = np.minimum(pods, problem.counts)
     most = int(problem.rooms[kind, PODS])
     for one in np.nonzero(pods.sum(axis=1) > most)[0].tolist():

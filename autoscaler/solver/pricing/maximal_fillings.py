@@ -34,7 +34,7 @@ class MaximalFillings:
 
     @classmethod
     def of(cls, problem: Problem, kinds: Whole) -> MaximalFillings:
-        """Of those of these kinds that have few; of the others none."""
+        """Returns the fillings of those of these kinds that have few; of the others none."""
         rows = len(problem.counts)
         kind, pods = np.sort(kinds), np.zeros((len(kinds), rows), dtype=np.int64)
         room = problem.rooms[kind]
@@ -58,12 +58,12 @@ class MaximalFillings:
 
     @classmethod
     def none(cls, problem: Problem) -> MaximalFillings:
-        """Of no kind."""
+        """Returns the fillings of no kind."""
         rows, kinds = problem.holds.shape
         return cls(np.zeros(0, dtype=np.int64), np.zeros((0, rows), dtype=np.int64), np.zeros(kinds, dtype=bool))
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Says whether there are any fillings."""
         return len(self.kinds) > 0
 
     @property

@@ -136,7 +136,7 @@ class Shelf:
         return found
 
     def fillings(self, values: Floats) -> Whole:
-        """Alone on the node."""
+        """Returns the sets as fillings, each alone on its node."""
         pods = np.zeros((len(self.held), len(values)), dtype=np.int64)
         pods[:, self.shapes] = self.held
         return pods
@@ -187,7 +187,7 @@ def _multiples(most: Whole) -> tuple[Whole, Whole]:
 
 
 def _best_of_cells(sizes: Floats, loss: Floats, room: Floats, many: int) -> Whole:
-    """Of the sets that take about the same of a node, the one that loses least."""
+    """Returns, of the sets that take about the same of a node, the one that loses least."""
     cells = (sizes[:, :GPUS] * (many / np.where(room[:GPUS] > 0, room[:GPUS], 1.0))).astype(np.int64)
     cell = (sizes[:, GPUS].astype(np.int64) * (many + 1) + cells[:, CPU]) * (many + 1) + cells[:, MEMORY]
     order = np.lexsort((loss, cell))

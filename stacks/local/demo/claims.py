@@ -237,7 +237,7 @@ def _edit_is_obeyed(morning: Morning) -> Claim:
 
 
 def _service_is_moved(morning: Morning) -> Claim:
-    """From a bought node to an own one, after the edit and not before."""
+    """Claims that the service went from a bought node to an own one, after the edit and not before."""
     on_prem = {node.name for node in morning.nodes if node.on_prem}
     pods = sorted(morning.of(morning.service), key=lambda pod: pod.created_at)
     before = [pod for pod in pods if pod.created_at < morning.said.edited_at]

@@ -50,7 +50,7 @@ class Recorder:
         ]
 
     def __enter__(self) -> Self:
-        """Begin to watch."""
+        """Begins to watch."""
         for thread in self._threads:
             thread.start()
         return self

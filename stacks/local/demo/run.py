@@ -174,7 +174,7 @@ class _Story:
         return alone, beside, again
 
     def _workers(self) -> int:
-        """Of the elastic job, that have a node and are not gone."""
+        """Counts the elastic job's workers that have a node and are not gone."""
         pods = [pod for pod in self.recorder.pods() if pod.job == ELASTIC and pod.role == "worker"]
         return sum(pod.bound_at is not None and not pod.gone for pod in pods)
 
@@ -214,7 +214,7 @@ class _Story:
         return bool(pods) and pods <= {told.pod for told in self.recorder.told()}
 
     def _edit(self) -> float:
-        """As an editor saves: a file beside it, renamed over it. Gives the time of day."""
+        """Edits the policy as an editor saves: a file beside it, renamed over it. Returns the time of day."""
         wanted = yaml.safe_load(self.policy.read_text(encoding="utf-8"))
         wanted.setdefault("scale_down", {})["consolidation"] = CONSOLIDATION
         beside = self.policy.with_suffix(".new")

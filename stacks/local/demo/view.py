@@ -40,7 +40,7 @@ class View:
         self._thread = threading.Thread(target=self._redraw, daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to draw."""
+        """Begins to draw."""
         if self._live:
             self._live.start()
         self._thread.start()
@@ -58,7 +58,7 @@ class View:
         self._console.print(f"\n[bold]{title}[/]", soft_wrap=True)
 
     def say(self, line: str) -> None:
-        """One thing that happened."""
+        """Prints one thing that happened, with its time."""
         self._console.print(f"  {time.monotonic() - self._began:5.1f} s  {line}", soft_wrap=True)
 
     def _redraw(self) -> None:

@@ -54,7 +54,7 @@ class Activity:
     activity_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def end(self, status: str = "Successful", message: str | None = None) -> None:
-        """It is over."""
+        """Ends the activity."""
         self.status_code, self.status_message = status, message
         self.progress, self.end_time = 100, datetime.now(UTC)
 
@@ -114,7 +114,7 @@ class Group(FakeAutoScalingGroup):
         self.autoscaling_backend.world.changed()
 
     def update(self, **kwargs: Any) -> None:  # type: ignore[override]  # passed on as they come
-        """As AWS: bounds are checked, the desired capacity is pulled within them, what is not named stays."""
+        """Updates as AWS: bounds are checked, the desired capacity is pulled within them, what is not named stays."""
         minimum, maximum = given(kwargs["min_size"], self.min_size), given(kwargs["max_size"], self.max_size)
         wanted = kwargs["desired_capacity"]
         check_sizes(minimum=minimum, maximum=maximum, desired=wanted)
@@ -179,7 +179,7 @@ class AutoScaling(AutoScalingBackend):
         raise refused(f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
 
     def create_auto_scaling_group(self, **kwargs: Any) -> Group:  # type: ignore[override]  # passed on as they come
-        """As moto, with the name free and the sizes consistent."""
+        """Creates a group as moto, with the name free and the sizes consistent."""
         name = kwargs["name"]
         if name in self.autoscaling_groups:
             message = f"AutoScalingGroup by this name already exists - A group with the name {name} already exists"
@@ -190,7 +190,7 @@ class AutoScaling(AutoScalingBackend):
         return group
 
     def set_desired_capacity(self, group_name: str, desired_capacity: int | None) -> None:
-        """Within the group's bounds."""
+        """Sets the capacity within the group's bounds; refuses what is beyond them."""
         group, wanted = self.group(group_name), int(desired_capacity or 0)
         if wanted > (group.max_size or 0):
             raise refused(
@@ -203,7 +203,7 @@ class AutoScaling(AutoScalingBackend):
         group.set_desired_capacity(wanted)
 
     def delete_auto_scaling_group(self, group_name: str, *, force: bool = False) -> None:
-        """At once when empty; with ``force`` its instances end first."""
+        """Deletes a group at once when it is empty; with ``force`` its instances end first."""
         group = self.group(group_name)
         if group.instance_states and not force:
             going = all(member.lifecycle_state in _GOING for member in group.instance_states)
@@ -341,7 +341,7 @@ def given(value: Any, otherwise: Any) -> Any:
 
 
 def now_in_words() -> str:
-    """As causes of activities write it."""
+    """Returns the time as causes of activities write it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -13,14 +13,14 @@ class AutoScalingCalls(AutoScalingResponse):
     """The calls that moto lacks, or of which it reads too little."""
 
     def delete_auto_scaling_group(self) -> ActionResult:
-        """With ``ForceDelete``."""
+        """Deletes a group, with its instances where ``ForceDelete`` says so."""
         self._backend.delete_auto_scaling_group(
             self._get_param("AutoScalingGroupName"), force=bool(self._get_bool_param("ForceDelete"))
         )
         return EmptyResult()
 
     def update_auto_scaling_group(self) -> ActionResult:
-        """With its placement group, which moto leaves as it was."""
+        """Updates a group with its placement group, which moto leaves as it was."""
         result = super().update_auto_scaling_group()
         placement = self._get_param("PlacementGroup")
         if placement is not None:
@@ -28,7 +28,7 @@ class AutoScalingCalls(AutoScalingResponse):
         return result
 
     def describe_scaling_activities(self) -> ActionResult:
-        """Newest first, in pages."""
+        """Describes activities in pages, the newest first."""
         name, ids = self._get_param("AutoScalingGroupName"), self._get_param("ActivityIds", [])
         if name and not self._get_bool_param("IncludeDeletedGroups"):
             self._backend.group(name)
@@ -42,7 +42,7 @@ class AutoScalingCalls(AutoScalingResponse):
         return ActionResult({"Activities": found[start : start + size], "NextToken": token})
 
     def launch_instances(self) -> ActionResult:
-        """At once."""
+        """Launches instances before it answers."""
         asked = Asked(
             group=self._get_param("AutoScalingGroupName"),
             count=self._get_int_param("RequestedCapacity"),
@@ -53,12 +53,12 @@ class AutoScalingCalls(AutoScalingResponse):
         return ActionResult(launch_instances(self._backend, asked, token=self._get_param("ClientToken")))
 
     def put_lifecycle_hook(self) -> ActionResult:
-        """Of a group that is there."""
+        """Adds a hook to a group that is there."""
         self._backend.group(self._get_param("AutoScalingGroupName"))
         return super().put_lifecycle_hook()
 
     def complete_lifecycle_action(self) -> ActionResult:
-        """By instance."""
+        """Completes the action of one instance."""
         self._backend.complete_lifecycle_action(
             hook=self._get_param("LifecycleHookName"),
             group=self._get_param("AutoScalingGroupName"),
@@ -68,7 +68,7 @@ class AutoScalingCalls(AutoScalingResponse):
         return EmptyResult()
 
     def record_lifecycle_action_heartbeat(self) -> ActionResult:
-        """By instance."""
+        """Lengthens the action of one instance."""
         self._backend.record_heartbeat(
             hook=self._get_param("LifecycleHookName"),
             group=self._get_param("AutoScalingGroupName"),

@@ -54,7 +54,7 @@ class Booted:
 
     @property
     def provider_id(self) -> str:
-        """As the cloud's own."""
+        """Returns the id of the instance as the cloud provider writes it."""
         return f"aws:///{self.zone}/{self.id}"
 
 
@@ -88,11 +88,11 @@ class Boot:
         self._stopping = False
 
     def changed(self) -> None:
-        """There may be something to do."""
+        """Says that there may be something to do."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End :meth:`run`."""
+        """Ends :meth:`run`."""
         self._stopping = True
         self._wake.set()
 

@@ -63,7 +63,7 @@ class Reserved:
     """Where it is a Capacity Block: its state comes of the time."""
 
     def state_at(self, now: datetime) -> str:
-        """As EC2 tells it."""
+        """Returns the state as EC2 tells it."""
         if self.block is None:
             return self.state
         return "scheduled" if now < self.block.starts else "active" if now < self.block.ends else "expired"
@@ -71,7 +71,7 @@ class Reserved:
 
 @dataclass
 class CapacityReservations:
-    """Those of one region."""
+    """The capacity reservations of one region."""
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     offered: dict[str, Offered] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class CapacityReservations:
         return one.block.ends - _TAKEN_BACK - self.now() if one is not None and one.block is not None else None
 
     def get(self, key: str) -> Reserved:
-        """By id, whatever its state."""
+        """Returns a reservation by id, whatever its state."""
         if key not in self.known:
             message = f"The Capacity Reservation '{key}' does not exist."
             raise EC2ClientError("InvalidCapacityReservationId.NotFound", message)
@@ -150,10 +150,10 @@ class CapacityReservations:
 
 
 class CapacityReservationCalls(EC2Response):
-    """EC2's calls for them."""
+    """EC2's calls for capacity reservations."""
 
     def create_capacity_reservation(self) -> ActionResult:
-        """Of so many instances."""
+        """Reserves so many instances."""
         made = self._reservations.create(
             self._get_param("InstanceType"),
             self._get_param("AvailabilityZone"),
@@ -168,7 +168,7 @@ class CapacityReservationCalls(EC2Response):
         return ActionResult({"CapacityReservations": [self._as_told(self._reservations.get(key)) for key in keys]})
 
     def modify_capacity_reservation(self) -> ActionResult:
-        """Its number of instances."""
+        """Changes the number of instances reserved."""
         one = self._reservations.changeable(self._get_param("CapacityReservationId"))
         one.total = int(self._get_param("InstanceCount"))
         return ActionResult({"Return": True})

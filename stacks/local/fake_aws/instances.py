@@ -78,7 +78,7 @@ class World:
     _made: tuple[datetime, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        """By its faults and its clock."""
+        """Makes what goes by the faults and the clock."""
         self.consistency = Consistency(self.faults, self.clock)
         self._made = datetime.now(UTC), self.clock()
 
@@ -99,7 +99,7 @@ class Begun:
 
 
 class Ec2(EC2Backend):
-    """EC2 of one region."""
+    """The EC2 of one region."""
 
     world: World
 
@@ -119,7 +119,7 @@ class Ec2(EC2Backend):
     # moto searches all instances and images for each of these; with a thousand instances that takes a minute
 
     def get_instance(self, instance_id: str) -> Instance:
-        """By id; one that is just being launched is in the newest reservation."""
+        """Returns an instance by id; one that is just being launched is in the newest reservation."""
         if instance_id not in self._by_id and self.reservations:
             newest = next(reversed(self.reservations.values()))
             self._by_id.update((instance.id, instance) for instance in newest.instances)
@@ -128,7 +128,7 @@ class Ec2(EC2Backend):
         return self._by_id[instance_id]
 
     def get_multi_instances_by_id(self, instance_ids: list[str], filters: Any = None) -> list[Instance]:
-        """By ids, all of which must be there."""
+        """Returns instances by ids, all of which must be there."""
         unknown = [instance_id for instance_id in instance_ids if instance_id not in self._by_id]
         if unknown:
             raise InvalidInstanceIdError(unknown)
@@ -136,7 +136,7 @@ class Ec2(EC2Backend):
         return [instance for instance in found if instance.applies(filters)]
 
     def describe_images(self, *arguments: Any, **kwargs: Any) -> list[Any]:
-        """As moto; at once where it is one image that is asked for, as at each launch."""
+        """Describes images as moto does; at once where it is one image that is asked for, as at each launch."""
         wanted = (kwargs.get("filters") or {}).get("image-id")
         if arguments or set(kwargs) != {"filters"} or set(kwargs["filters"]) != {"image-id"} or wanted is None:
             found: list[Any] = super().describe_images(*arguments, **kwargs)
@@ -151,7 +151,7 @@ class Ec2(EC2Backend):
         security_group_names: list[str],
         **kwargs: Any,
     ) -> Reservation:
-        """As moto, after asking for capacity; the new instances are pending."""
+        """Runs instances as moto does, after asking for capacity; the new ones are pending."""
         token = kwargs.get("client_token", "ABCDE")  # what moto gives where the caller sent none
         if token != "ABCDE" and token in self._by_token:  # noqa: S105 - not a secret
             return self._by_token[token]
@@ -181,7 +181,7 @@ class Ec2(EC2Backend):
         return reservation
 
     def terminate_instances(self, instance_ids: list[str]) -> list[tuple[Instance, Any]]:
-        """As moto, and in the ledger."""
+        """Terminates instances as moto does, and in the ledger."""
         ended = super().terminate_instances(instance_ids)
         for instance, _ in ended:
             self.begun.pop(instance.id, None)
@@ -192,14 +192,14 @@ class Ec2(EC2Backend):
         return ended
 
     def describe_launch_templates(self, *asked: Any, **more: Any) -> list[LaunchTemplate]:
-        """As moto; each with its tags of now."""
+        """Describes launch templates as moto does, each with its tags of now."""
         found: list[LaunchTemplate] = super().describe_launch_templates(*asked, **more)
         for template in found:
             template.tags = template.get_tags()
         return found
 
     def delete_nat_gateway(self, nat_gateway_id: str) -> NatGateway:
-        """As moto; its address is free for another, as on AWS."""
+        """Deletes a gateway as moto does; its address is free for another, as on AWS."""
         gateway = super().delete_nat_gateway(nat_gateway_id)
         for address in self.addresses:
             if address.eni is not None and address.eni is gateway._eni:  # noqa: SLF001 - moto tells it nowhere else
@@ -207,7 +207,7 @@ class Ec2(EC2Backend):
         return gateway
 
     def modify_vpc_endpoint(self, vpc_id: str, *changes: Any, **more: Any) -> None:
-        """As moto (which calls the endpoint's id so), and with its routes."""
+        """Modifies an endpoint as moto does (which calls the endpoint's id so), and its routes."""
         endpoint = self.vpc_end_points[vpc_id]
         before, listed = set(endpoint.route_table_ids), endpoint.destination_prefix_list_id or ""
         super().modify_vpc_endpoint(vpc_id, *changes, **more)
@@ -258,7 +258,7 @@ class Ec2(EC2Backend):
             raise NotLaunched("InsufficientInstanceCapacity", no_capacity(instance_type, zone), late=fault.late)
 
     def _vcpus(self, instance_type: str) -> int:
-        """In use by what draws on the same quota on demand: spot capacity is not told apart here."""
+        """Counts vCPUs in use of the same quota on demand: spot capacity is not told apart here."""
         like, kinds = quota_of(instance_type, spot=False), [one.instance.instance_type for one in self.begun.values()]
         return sum(instance_type_of(kind).vcpus for kind in kinds if quota_of(kind, spot=False) == like)
 
@@ -305,10 +305,10 @@ class Ec2(EC2Backend):
 
 
 class Ec2Response(CapacityReservationCalls, PlacementGroupCalls):
-    """EC2's calls."""
+    """The EC2 calls that answer otherwise than moto's."""
 
     def create_launch_template_version(self) -> ActionResult:
-        """As moto, laid over ``SourceVersion``."""
+        """Creates a version as moto does, laid over ``SourceVersion``."""
         backend = self.ec2_backend
         name, template_id = self._get_param("LaunchTemplateName"), self._get_param("LaunchTemplateId")
         source = self._get_param("SourceVersion")
@@ -331,7 +331,7 @@ class NotLaunched(EC2ClientError):  # noqa: N818 - reads as what it is at the ra
 
 
 def no_capacity(instance_type: str, zone: str) -> str:
-    """As AWS words it."""
+    """Returns the message of AWS for a type that a zone has none of."""
     region = zone[:-1]
     others = ", ".join(f"{region}{letter}" for letter in "abcdf" if f"{region}{letter}" != zone)
     return (
@@ -345,7 +345,7 @@ def no_capacity(instance_type: str, zone: str) -> str:
 
 @cache
 def instance_type_of(name: str) -> InstanceType:
-    """From moto's catalogue, which is EC2's own."""
+    """Returns a type of moto's catalogue, which is EC2's own."""
     return read_instance_type(INSTANCE_TYPES[name])
 
 

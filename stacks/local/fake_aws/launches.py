@@ -119,7 +119,7 @@ def _place(group: Group, asked: Asked) -> tuple[str, str | None]:
 def _one_more(
     region: AutoScaling, group: Group, *, zone: str, subnet: str | None, errors: list[dict[str, Any]]
 ) -> Member | None:
-    """Of the first type that EC2 grants; what it says of the others is an error where it grants none."""
+    """Launches the first type that EC2 grants; what it says of the others is an error where it grants none."""
     said = []
     for instance_type, weight in types(group):
         try:

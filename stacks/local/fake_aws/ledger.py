@@ -77,16 +77,16 @@ class Ledger:
             return [asdict(request) for request in self._requests[skip:]]
 
     def launched(self, life: Life) -> None:
-        """An instance begins."""
+        """Notes that an instance was launched."""
         with self._lock:
             self._lives[life.id] = replace(life, launched_at=self._wall())
 
     def running(self, instance: str) -> None:
-        """It has left ``pending``."""
+        """Notes that an instance has left ``pending``."""
         self._mark(instance, running_at=self._wall())
 
     def ended(self, instance: str) -> None:
-        """It is terminated."""
+        """Notes that an instance was terminated."""
         self._mark(instance, ended_at=self._wall())
 
     def instances(self) -> list[dict[str, Any]]:

@@ -42,10 +42,10 @@ class PlacementGroups:
 
 
 class PlacementGroupCalls(EC2Response):
-    """EC2's calls for them."""
+    """EC2's calls for placement groups."""
 
     def create_placement_group(self) -> ActionResult:
-        """With its tags."""
+        """Makes a placement group with its tags."""
         name, strategy = self._get_param("GroupName"), self._get_param("Strategy", "cluster")
         key = self._groups.create(name, strategy)
         tags = self._parse_tag_specification().get("placement-group", {})
@@ -67,7 +67,7 @@ class PlacementGroupCalls(EC2Response):
         return ActionResult({"PlacementGroups": [self._described(name) for name in wanted]})
 
     def delete_placement_group(self) -> ActionResult:
-        """At once."""
+        """Deletes a placement group before it answers."""
         key = self._groups.delete(self._get_param("GroupName"))
         self.ec2_backend.tags.pop(key, None)
         return EmptyResult()
@@ -89,11 +89,11 @@ class PlacementGroupCalls(EC2Response):
 
 
 def placement_groups(backend: EC2Backend) -> PlacementGroups:
-    """Those of a region."""
+    """Returns the placement groups of a region."""
     groups: PlacementGroups = backend.placement_groups  # type: ignore[attr-defined]  # `Ec2` has them
     return groups
 
 
 def unknown(name: str) -> EC2ClientError:
-    """As AWS words it."""
+    """Returns the error of AWS for a placement group that is not there."""
     return EC2ClientError("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")

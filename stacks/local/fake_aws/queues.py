@@ -14,7 +14,7 @@ _MOTOS: Final = Queue._set_attributes  # noqa: SLF001 - what is replaced, and ca
 
 
 def set_attributes(queue: Queue, attributes: dict[str, Any], now: float | None = None) -> None:
-    """In place of ``Queue._set_attributes``; a new queue has no policy to keep."""
+    """Stands in for ``Queue._set_attributes``; a new queue has no policy to keep."""
     if "Policy" not in attributes and "_policy_json" in vars(queue):
         attributes = attributes | {"Policy": queue.policy}
     _MOTOS(queue, attributes, now)

@@ -32,16 +32,16 @@ class Scaling:
         self._stopping = False
 
     def changed(self) -> None:
-        """There may be something to do."""
+        """Says that there may be something to do."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End :meth:`run`."""
+        """Ends :meth:`run`."""
         self._stopping = True
         self._wake.set()
 
     def run(self) -> None:
-        """Until stopped. Between two steps the lock is free, so that calls are answered while a group grows."""
+        """Runs until stopped. Between two steps the lock is free, so that calls are answered while a group grows."""
         while not self._stopping:
             self._wake.clear()
             due = self.settle()
@@ -59,7 +59,7 @@ class Scaling:
         return None
 
     def _advance(self) -> float | None:
-        """What time alone does."""
+        """Does what comes with time alone; returns when the next of it is due."""
         now = self._world.clock()
         dues: list[float | None] = []
         for region in self._regions():

@@ -81,7 +81,7 @@ class StandIn:
         self._more: Any = _MORE and _MORE.Services(ACCOUNT)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        """One request."""
+        """Answers one request."""
         if environ.get("PATH_INFO", "").startswith("/spillway/"):
             return _send(start_response, self._answer_itself(environ))
         at, began = time.time(), time.monotonic()
@@ -309,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     died: list[object] = []
 
     def stop_on_death(death: threading.ExceptHookArgs) -> None:
-        """Without one of its threads the stand-in would be a wrong answer that goes on."""
+        """Ends the stand-in: without one of its threads it would be a wrong answer that goes on."""
         threading.__excepthook__(death)
         died.append(death)
         stopping.set()

@@ -99,7 +99,7 @@ class _Plane:
     """Kubeconfigs, by user."""
 
     def etcd(self, *, client: int, peer: int) -> Process:
-        """The store."""
+        """Returns the etcd process."""
         return self._process(
             "etcd",
             f"--data-dir={self.directory / 'etcd'}",
@@ -115,7 +115,7 @@ class _Plane:
         )
 
     def api_server(self, *, etcd: int, address: str, port: int, in_pods: bool) -> Process:
-        """The API server."""
+        """Returns the kube-apiserver process."""
         # A ServiceAccount in every namespace takes seconds to appear; mostly nothing here runs in a container.
         accounts = () if in_pods else ("--disable-admission-plugins=ServiceAccount",)
         return self._process(
@@ -151,7 +151,7 @@ class _Plane:
         )
 
     def controller_manager(self) -> Process:
-        """The controllers."""
+        """Returns the kube-controller-manager process."""
         return self._process(
             "kube-controller-manager",
             f"--kubeconfig={self.configs['system:kube-controller-manager']}",
@@ -173,7 +173,7 @@ class _Plane:
         )
 
     def scheduler(self) -> Process:
-        """The scheduler."""
+        """Returns the kube-scheduler process."""
         return self._process(
             "kube-scheduler",
             f"--kubeconfig={self.configs['system:kube-scheduler']}",
@@ -232,7 +232,7 @@ def apply_manifests(kube: KubeHttp, text: str) -> None:
 
 
 def wait_for_namespace(kube: KubeHttp, name: str = "default", *, patience: float = 60.0) -> None:
-    """Until it is there: the API server makes ``default`` shortly after it is ready. Raises ``Unavailable``."""
+    """Waits for a namespace: the API server makes ``default`` shortly after it is ready. Raises ``Unavailable``."""
     end = time.monotonic() + patience
     while True:
         try:

@@ -224,7 +224,7 @@ def find(name: str) -> Ground:
 
 
 def names() -> list[str]:
-    """Of all grounds that have a folder."""
+    """Returns the names of all grounds that have a folder."""
     return sorted(path.name for path in grounds().glob("*") if _NAME.fullmatch(path.name) and path.is_dir())
 
 
@@ -263,7 +263,7 @@ def _option(name: str) -> str:
 
 
 def _bury(ground: Ground) -> None:
-    """Once the keeper has ended: else it stays in the process table for as long as its parent lives."""
+    """Waits for the keeper's end: else it stays in the process table for as long as its parent lives."""
     if ground.keeper:
         ground.keeper.wait()
         if ground.keeper.stdin:

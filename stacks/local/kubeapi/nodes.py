@@ -44,7 +44,7 @@ def node_record(
 
 
 def quantities(amounts: Resources) -> dict[str, str]:
-    """As Kubernetes writes them."""
+    """Returns the amounts as Kubernetes writes them."""
     return {name: f"{amount}m" if name == CPU else str(amount) for name, amount in amounts.items()}
 
 

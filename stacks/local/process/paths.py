@@ -12,7 +12,7 @@ from autoscaler.model.errors import BadInput, Unavailable
 
 
 def cache_root() -> Path:
-    """``$XDG_CACHE_HOME/spillway``, or ``~/.cache/spillway``."""
+    """Returns ``$XDG_CACHE_HOME/spillway``, or ``~/.cache/spillway``."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     if not Path(base).is_absolute():
         raise BadInput(f"XDG_CACHE_HOME = {base!r}: must be an absolute path such as /home/me/.cache")

@@ -217,7 +217,7 @@ class _Keeper:
         return 1 if self._failure else 0
 
     def _is_starting(self) -> bool:
-        """Until all are ready, one that fails ends them all; later the others are held, and the failure is told."""
+        """Says whether one that fails ends them all: until all are ready; later the others are held."""
         return len(self._ready) < len(self._processes)
 
     def _start_what_can(self) -> bool:
@@ -321,7 +321,7 @@ def answers(url: str, authority: str = "") -> bool:
 
 
 def main() -> int:
-    """The keeper process."""
+    """Starts, holds and ends the processes of a plan."""
     parser = argparse.ArgumentParser(description="Start, hold and end the processes of a local ground.")
     parser.add_argument("plan", type=Path)
     parser.add_argument("--tie", action="store_true", help="end when standard input closes")

@@ -44,7 +44,7 @@ class told:  # noqa: N801 - used as a statement
         self._outages = outages
 
     def __enter__(self) -> None:
-        """Nothing is prepared."""
+        """Prepares nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """End the call with what went wrong."""

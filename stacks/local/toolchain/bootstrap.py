@@ -72,7 +72,7 @@ def check_python(version: tuple[int, ...]) -> None:
 
 
 def cache_root() -> Path:
-    """As ``stacks.local.process.paths`` has it, which cannot be imported before the environment is there."""
+    """Returns what ``stacks.local.process.paths`` does, which cannot be imported before the environment is there."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     if not Path(base).is_absolute():
         raise _BootstrapError(f"XDG_CACHE_HOME = {base!r}: must be an absolute path such as /home/me/.cache", status=2)
@@ -184,7 +184,7 @@ def _make_empty(place: Path, *, lock: int) -> None:
 
 
 def _install_packages(place: Path, *, cache: Path, packages: Path, began: float, lock: int) -> None:
-    """With uv, ten times as fast, once pip has fetched it; with pip alone where pip is told to use another index."""
+    """Installs with uv, ten times as fast, once pip has fetched it; with pip alone where it has another index."""
     uv = _pinned("uv", packages)
     if uv and not _has_own_index(place):
         only_uv = place / "uv.lock"

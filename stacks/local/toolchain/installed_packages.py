@@ -10,7 +10,7 @@ from importlib.metadata import distributions
 
 
 def installed_packages() -> list[dict[str, str]]:
-    """Of this interpreter, as pip's verbose list has them."""
+    """Lists this interpreter's packages as pip's verbose list has them."""
     return [
         {"name": one.metadata["Name"], "version": one.version, "location": str(one.locate_file(""))}
         for one in distributions()

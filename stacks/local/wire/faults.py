@@ -106,7 +106,7 @@ class Fault(Document):
         return self
 
     def is_in_force(self, seconds: float) -> bool:
-        """So many seconds after the script's start."""
+        """Says whether it is in force so many seconds after the script's start."""
         begins = self.begins.total_seconds()
         return seconds >= begins and (self.lasts is None or seconds < begins + self.lasts.total_seconds())
 
@@ -250,7 +250,7 @@ class Faults:
 
 
 def _as_written(fault: Fault) -> dict[str, Any]:
-    """With spans as people write them, so that the answer can be put again."""
+    """Returns the fault with spans as people write them, so that the answer can be put again."""
     written = fault.model_dump(exclude_unset=True)
     return {
         key: f"{value.total_seconds():g}s" if isinstance(value, timedelta) else value for key, value in written.items()

@@ -1,4 +1,4 @@
-"""The door to AWS: groups as nouns, resizing, errors in words. Answers are AWS's own shapes, through boto3's stub."""
+"""The door to AWS: the model's groups, resizing, errors in words. Answers are AWS's own shapes, by boto3's stub."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def refusal(tmp_path: Path, text: str) -> str:
 
 
 def test_a_good_policy_is_read_with_its_units(tmp_path: Path) -> None:
-    """Spans become timedeltas, taints the noun, what is left out its default."""
+    """Spans become timedeltas, taints those of the model, what is left out its default."""
     policy = read(tmp_path, GOOD)
     assert policy.scale_down.idle_after == timedelta(minutes=5)
     assert policy.groups[0].taints[0].as_taint() == Taint(key="nvidia.com/gpu")

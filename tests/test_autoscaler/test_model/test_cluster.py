@@ -1,4 +1,4 @@
-"""The nouns: what a taint, a pod or a node says of itself."""
+"""The model: what a taint, a pod or a node says of itself."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class EventTarget(Kind):
 
 
 def _said(wanted: Properties) -> dict[str, str]:
-    """As SQS takes them: text."""
+    """Returns the attributes as SQS takes them: text."""
     return {field: str(value).lower() for field, value in given(wanted, **_ATTRIBUTES).items()}
 
 

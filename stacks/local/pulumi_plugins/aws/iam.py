@@ -209,10 +209,10 @@ class _Exclusive(Kind):
             self.take_away(cloud, key, one)
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
-        """No policy goes."""
+        """Deletes no policy."""
 
     def standing(self, cloud: Cloud, role: str) -> list[str]:
-        """What the role has."""
+        """Returns the policies that the role has."""
         raise NotImplementedError
 
     def take_away(self, cloud: Cloud, role: str, policy: str) -> None:
@@ -221,7 +221,7 @@ class _Exclusive(Kind):
 
 
 class RolePoliciesExclusive(_Exclusive):
-    """Of those that are written into it, by their names."""
+    """The policies that are written into a role, by their names, and no others."""
 
     token = "aws:iam/rolePoliciesExclusive:RolePoliciesExclusive"
     inputs = frozenset({"roleName", "policyNames"})
@@ -236,7 +236,7 @@ class RolePoliciesExclusive(_Exclusive):
 
 
 class RolePolicyAttachmentsExclusive(_Exclusive):
-    """Of those that are attached to it, by their ARNs."""
+    """The policies that are attached to a role, by their ARNs, and no others."""
 
     token = "aws:iam/rolePolicyAttachmentsExclusive:RolePolicyAttachmentsExclusive"
     inputs = frozenset({"roleName", "policyArns"})

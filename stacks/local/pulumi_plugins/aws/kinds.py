@@ -81,17 +81,17 @@ class Cloud:
 
     @property
     def ec2(self) -> Any:
-        """EC2."""
+        """A client of EC2."""
         return self.client("ec2")
 
     @property
     def scaling(self) -> Any:
-        """Auto Scaling."""
+        """A client of Auto Scaling."""
         return self.client("autoscaling")
 
     @property
     def iam(self) -> Any:
-        """IAM."""
+        """A client of IAM."""
         return self.client("iam")
 
 
@@ -143,7 +143,7 @@ class Kind:
         cloud.ec2.delete_tags(Resources=[key], Tags=[{"Key": name} for name in names])
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
-        """Take it away."""
+        """Deletes the resource."""
         raise NotImplementedError
 
 

@@ -32,7 +32,7 @@ def look_up_image(cloud: Cloud, asked: Properties) -> Properties:
 
 
 def look_up_parameter(cloud: Cloud, asked: Properties) -> Properties:
-    """``aws.ssm.get_parameter``."""
+    """Answers ``aws.ssm.get_parameter``."""
     found = cloud.client("ssm").get_parameter(Name=asked["name"], WithDecryption=True)["Parameter"]
     return {"id": found["Name"], "name": found["Name"], "type": found["Type"], "value": found["Value"]}
 
@@ -65,7 +65,7 @@ def look_up_instance_type(cloud: Cloud, asked: Properties) -> Properties:
 
 
 def look_up_spot_price(cloud: Cloud, asked: Properties) -> Properties:
-    """``aws.ec2.get_spot_price``: the newest."""
+    """Answers ``aws.ec2.get_spot_price`` with the newest price."""
     history = cloud.ec2.describe_spot_price_history(
         InstanceTypes=[asked["instanceType"]],
         AvailabilityZone=asked["availabilityZone"],
@@ -95,7 +95,7 @@ def look_up_scaling_group(cloud: Cloud, asked: Properties) -> Properties:
 
 
 def look_up_volumes(cloud: Cloud, asked: Properties) -> Properties:
-    """``aws.ebs.get_ebs_volumes``: ids."""
+    """Answers ``aws.ebs.get_ebs_volumes`` with their ids."""
     return {"id": cloud.region, "ids": [one["VolumeId"] for one in _volumes(cloud, asked)]}
 
 
@@ -123,13 +123,13 @@ def _volumes(cloud: Cloud, asked: Properties) -> list[Any]:
 
 
 def look_up_caller(cloud: Cloud, _: Properties) -> Properties:
-    """``aws.get_caller_identity``."""
+    """Answers ``aws.get_caller_identity``."""
     caller = cloud.client("sts").get_caller_identity()
     return {"id": caller["Account"], "accountId": caller["Account"], "arn": caller["Arn"], "userId": caller["UserId"]}
 
 
 def look_up_zones(cloud: Cloud, asked: Properties) -> Properties:
-    """``aws.get_availability_zones``."""
+    """Answers ``aws.get_availability_zones``."""
     states = [{"Name": "state", "Values": [asked["state"]]}] if "state" in asked else []
     zones = cloud.ec2.describe_availability_zones(Filters=states)["AvailabilityZones"]
     return {
@@ -146,7 +146,7 @@ def look_up_key(cloud: Cloud, asked: Properties) -> Properties:
 
 
 def look_up_rules(cloud: Cloud, asked: Properties) -> Properties:
-    """``aws.vpc.get_security_group_rules``: ids."""
+    """Answers ``aws.vpc.get_security_group_rules`` with their ids."""
     filters = [{"Name": one["name"], "Values": one["values"]} for one in asked.get("filters") or ()]
     found = cloud.ec2.describe_security_group_rules(Filters=filters)["SecurityGroupRules"]
     return {"id": cloud.region, "ids": [one["SecurityGroupRuleId"] for one in found]}

@@ -147,7 +147,7 @@ class RulesExclusive(Kind):
                 revoke(GroupId=key, SecurityGroupRuleIds=[rule])
 
     def delete(self, cloud: Cloud, key: str, state: Properties) -> None:
-        """No rule goes."""
+        """Deletes no rule."""
 
 
 KINDS: Final[tuple[Kind, ...]] = (SecurityGroup(), IngressRule(), EgressRule(), RulesExclusive())

@@ -1,4 +1,4 @@
-"""Kubernetes objects become nouns. ``objects/*.json`` is what a real API server (1.35) served."""
+"""Kubernetes objects become values of the model. ``objects/*.json`` is what a real API server (1.35) served."""
 
 from __future__ import annotations
 

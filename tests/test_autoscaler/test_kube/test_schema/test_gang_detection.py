@@ -19,7 +19,7 @@ OWNER = {"controller": True, "uid": "u", "apiVersion": "v1"}
 
 
 def pod(metadata: dict[str, Any], spec: dict[str, Any] | None = None, name: str = "p") -> Pod:
-    """The noun of a pod with that metadata."""
+    """Returns a pod with that metadata."""
     raw = {"metadata": {"name": name, "namespace": "d"} | metadata, "spec": spec or {}}
     return pod_from(msgspec.convert(raw, PodJson))
 
