@@ -188,7 +188,8 @@ class _Resizing:
                 name=job.key,
                 task=role.task,
                 minimum=job.minimum,
-                maximum=job.maximum if all(map(self._may_grow, team)) else job.size,
+                maximum=job.maximum,
+                may_grow=all(map(self._may_grow, team)),
                 created=job.created,
                 priority=role.task.priority,
                 followers=tuple(self._follower(one) for one in team[1:]),
@@ -298,7 +299,7 @@ class _Resizing:
         for name, tasks in told.tasks.items():
             job = roles[name].job
             leader = f"{job.namespace}/{job.follows}" if job.follows else name
-            because = told.because.get(leader)
+            because = told.because.get(leader) or told.because.get(name)
             if because is not None and len(tasks) != job.size:
                 is_first = bool(job.follows) == (len(tasks) > job.size)
                 step = Resize(job.namespace, job.name, was=job.size, to=len(tasks), because=because)

@@ -59,7 +59,7 @@ def followed(follower: Follower, job: ElasticJob, size: int) -> int:
     """How many tasks the follower has where the job has so many: in proportion, rounded up."""
     if job.maximum == job.minimum:
         return follower.minimum
-    steps = (size - job.minimum) * (follower.maximum - follower.minimum)
+    steps = (min(max(size, job.minimum), job.maximum) - job.minimum) * (follower.maximum - follower.minimum)
     return follower.minimum - (-steps // (job.maximum - job.minimum))
 
 
@@ -106,6 +106,7 @@ class _Sizing:
     def decide(self) -> None:
         """All of it, in order."""
         for job in self._by_turn():
+            self._catch_up(job)
             self._save(job)
         self._serve_claims()
         for job in self._by_turn():
@@ -117,10 +118,16 @@ class _Sizing:
         """Returns the sizes that were found."""
         before = {one.name: one.tasks for job in self.look.jobs for one in job.parts}
         changed = {job.name for job in self.look.jobs if len(self.tasks[job.name]) != len(before[job.name])}
+        behind = {
+            one.name: f"{job.name} has {len(job.tasks)} tasks"
+            for job in self.look.jobs
+            for one in job.followers
+            if job.name not in changed and len(self.tasks[one.name]) != len(before[one.name])
+        }
         return Sizes(
             tasks={name: tuple(tasks) for name, tasks in self.tasks.items() if tasks},
             others=self.others,
-            because={name: self.because[name] for name in sorted(changed)},
+            because={name: self.because[name] for name in sorted(changed)} | behind,
             served=self.served,
             bought=tuple(sorted(set(self.opened))),
         )
@@ -168,6 +175,21 @@ class _Sizing:
         return largest
 
     # --- What is done, in order ---------------------------------------------------------------------------------------
+
+    def _catch_up(self, job: ElasticJob) -> None:
+        """Followers come to the number that the job's size asks for: of a change of both, one may have failed.
+
+        What lacks is added at once, where there is room; what is too much ends when the size may change again.
+        """
+        for one in job.followers if job.started and not job.stays else ():
+            tasks, wanted = self.tasks[one.name], followed(one, job, len(job.tasks))
+            while job.may_grow and "" not in tasks and len(tasks) < wanted:
+                node = self._home(one.task, job)
+                if node is None:
+                    break
+                tasks.append(node)
+            while len(tasks) > wanted and job.name not in self.held:
+                self._give(one.name, one.task)
 
     def _save(self, job: ElasticJob) -> None:
         """Tasks end that keep nodes for which the job may not pay any longer."""
@@ -319,7 +341,8 @@ class _Sizing:
         """A job that has given up tasks keeps those that it has: its last index must not be on two machines."""
         size = len(self.tasks[job.name])
         waits = any("" in self.tasks[one.name] for one in job.parts)
-        return job.started and not waits and job.name not in self.held and len(job.tasks) <= size < job.maximum
+        free = job.started and job.may_grow and not waits and job.name not in self.held
+        return free and len(job.tasks) <= size < job.maximum
 
     def _grow(self, job: ElasticJob, because: str) -> bool:
         """One task more, with as many of its followers as that needs; or nothing."""

@@ -74,6 +74,8 @@ class ElasticJob:
     """
     changed: datetime | None = None
     """When its size was changed last."""
+    may_grow: bool = True
+    """Its minimum and that of its followers run, and no task of theirs waits for a node on its way."""
     stays: bool = False
     """Its size is not changed at all: a task has ended by itself, or it is suspended."""
     restart: timedelta = timedelta()
@@ -132,7 +134,7 @@ class Sizes:
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Job that is to start -> nodes of its other pods."""
     because: Mapping[str, str] = field(default_factory=dict)
-    """Job whose size changes -> why."""
+    """Job whose size changes, or follower that changes without its job -> why."""
     served: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Claim that has room once what ends has ended, with nothing bought -> nodes of its pods."""
     bought: tuple[str, ...] = ()

@@ -241,6 +241,14 @@ def test_what_follows_grows_first_and_shrinks_last() -> None:
     assert told.told.unbought == {"team/urgent": "tasks of elastic jobs end to make room for it"}
 
 
+def test_a_job_that_cannot_grow_is_no_reason_for_more_followers() -> None:
+    """One of its tasks of the minimum waits: its size is not its maximum then."""
+    workers, servers = a_role("w", 3, 2, 8), a_role("ps", 2, 1, 3, follows="w")
+    pods = [*(a_task(workers, n, "own-0") for n in range(1, 3)), *(a_task(servers, n, "own-0") for n in range(2))]
+    waits = a_task(workers, 0)
+    assert Decided(a_cluster(pods=[*pods, waits], nodes=machines(16), elastic=(workers, servers))).sizes == []
+
+
 def test_a_follower_that_stays_or_changed_or_lacks_its_least_keeps_its_job_as_it_is() -> None:
     """One that lacks a task does not let it grow."""
     for given, there in (({"stays": True}, True), ({"changed": later(seconds=-1)}, True), ({}, False)):

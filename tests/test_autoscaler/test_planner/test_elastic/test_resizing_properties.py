@@ -110,6 +110,21 @@ def test_servers_follow_the_workers() -> None:
     assert sizes_of(world) == {"a-ps": 1, "a-worker": 1}
 
 
+def test_servers_catch_up_where_the_change_of_their_size_was_refused() -> None:
+    """The API server refuses it where their Job has changed meanwhile, and the workers have grown all the same."""
+    world = an_elastic_world(4)
+    world.submit(Submitted("a", workers=(1, 4), servers=(1, 3)))
+    world.settle(6)
+    assert sizes_of(world) == {"a-ps": 2, "a-worker": 2}
+    for size in (1, 3):
+        world.api.jobs["team/a-ps"]["spec"] |= {"parallelism": size, "completions": size}
+        world.control()
+        world.resized.clear()
+        world.settle(6)
+        assert [(step.name, step.was, step.to) for step in world.resized] == [("a-ps", size, 2)]
+        assert sizes_of(world) == {"a-ps": 2, "a-worker": 2}
+
+
 def test_gangs_and_growth_go_where_the_least_is_wasted() -> None:
     """Where each pod goes to the fullest node that has room, 56 of these workers find a place, of 66 at most."""
     world = an_elastic_world(*(12,) * 14, *(24,) * 12)

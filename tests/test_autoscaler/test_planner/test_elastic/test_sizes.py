@@ -197,6 +197,22 @@ def test_f6_servers_follow_the_workers() -> None:
     assert decided(a_team("", ""), free={"x": 2}) == {}
 
 
+def test_servers_catch_up_with_workers_where_their_own_change_has_failed() -> None:
+    """What lacks is added also within the interval, where there is room; what is too much ends after it."""
+    recent = NOW - timedelta(seconds=5)
+    behind, beyond = a_team("xxxx", "x"), a_team("x", "xx")
+    for job in (behind, replace(behind, changed=recent)):
+        assert decided(job, free={"y": 2}) == {"a": 4, "a-ps": 2}
+        assert decided(job, free={"y": 1}) == {"a": 4, "a-ps": 1}
+        for kept in (replace(job, stays=True), replace(job, may_grow=False)):
+            assert decided(kept, free={"y": 2}) == {"a": 4, "a-ps": 1}
+    assert decided(beyond, free={"y": 0}) == {"a": 1, "a-ps": 1}
+    assert decided(replace(beyond, changed=recent), free={"y": 9}) == {"a": 1, "a-ps": 2}
+    assert decided(beyond, free={"y": 5}) == {"a": 4, "a-ps": 2}
+    found = sized(Look(NOW, (behind,)), nodes({"y": 2}))
+    assert found.because == {"a-ps": "a has 4 tasks"}
+
+
 def test_pods_go_where_the_least_of_a_machine_is_wasted() -> None:
     """A server of 4 CPUs goes beside another one rather than into the room of a task of 5."""
     job = a_job(task=a_task(5), others=(a_task(4),))
