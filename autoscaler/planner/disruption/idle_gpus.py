@@ -29,7 +29,7 @@ _FORGOTTEN: Final = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class IdleGpus:
-    """Who is told, and what is freed."""
+    """Which owners are told of idle GPUs, and what is freed."""
 
     steps: tuple[Step, ...] = ()
     told: Mapping[str, str] = field(default_factory=dict)

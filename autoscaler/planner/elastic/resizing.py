@@ -307,7 +307,7 @@ class _Resizing:
         return (step for *_, step in sorted(found, key=lambda one: one[:3]))
 
     def _homes(self, look: Look, told: Sizes, growth: Collection[str]) -> dict[str, Place]:
-        """Returns the places that are free without a purchase."""
+        """Returns by key the place of each pod that has room without a purchase."""
         nodes = {
             pod.key: node
             for claim in look.claims
