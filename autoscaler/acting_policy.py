@@ -227,7 +227,7 @@ class ActingPolicy:
             self._report.remind(self._refused.why, goes_on=self._goes_on())
 
     def _inherit(self) -> None:
-        """Takes over since when the policy is obeyed, or the policy where our edition is bad."""
+        """Takes over from the one that acted before since when the policy is obeyed, or the policy if ours is bad."""
         try:
             kept = self._record.read()
         except Refused:  # by rights of an older release, which the first write tells
