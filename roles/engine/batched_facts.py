@@ -166,7 +166,7 @@ class Looking(BaseConnector):
 
     @staticmethod
     def run_as(arguments: Mapping[str, Any]) -> RunAs:
-        """Returns those of a connector's arguments that say as whom, and where, a command runs."""
+        """Returns a connector's arguments that set the user and the folder of a command."""
         given = ((key, arguments[key]) for key in _RUN_AS if arguments.get(key))
         return tuple((key, value) for key, value in given if _PLAIN.get(key) != value)
 

@@ -37,7 +37,7 @@ class UnverifiedRegistries(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for none."""
+        """Returns the value for no output: none."""
         return []
 
     def command(self, folder: str) -> StringCommand:
@@ -55,7 +55,7 @@ class DropIns(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for none."""
+        """Returns the value for no output: none."""
         return []
 
     def command(self) -> StringCommand:

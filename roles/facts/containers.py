@@ -13,7 +13,7 @@ class ImageMarks(FactBase[frozenset[tuple[str, str]]]):
 
     @staticmethod
     def default() -> frozenset[tuple[str, str]]:
-        """Returns what stands for none."""
+        """Returns the value for no output: none."""
         return frozenset()
 
     def command(self, folder: str) -> StringCommand:
@@ -35,7 +35,7 @@ class MissingImages(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for a machine that does not tell."""
+        """Returns the value for no output: not known."""
         return []
 
     def command(self, version: str) -> str:
@@ -60,7 +60,7 @@ class RuncInUse(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """Returns what stands for no runc."""
+        """Returns the value for no output: no runc."""
         return ""
 
     def command(self) -> StringCommand:

@@ -161,7 +161,7 @@ class FolderLines(FactBase[list[tuple[str, str]]]):
 
     @staticmethod
     def default() -> list[tuple[str, str]]:
-        """Returns what stands for no lines."""
+        """Returns the value for no output: no lines."""
         return []
 
     def command(self, path: str) -> StringCommand:
@@ -182,7 +182,7 @@ class FolderNames(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for an empty folder."""
+        """Returns the value for no output: an empty folder."""
         return []
 
     def command(self, folder: str) -> StringCommand:

@@ -85,7 +85,7 @@ class DriverState(FactBase[Driver]):
 
     @staticmethod
     def default() -> Driver:
-        """Returns what stands for no driver."""
+        """Returns the value for no output: no driver."""
         return Driver()
 
     def command(self) -> StringCommand:
@@ -135,7 +135,7 @@ class CdiState(FactBase[Specification]):
 
     @staticmethod
     def default() -> Specification:
-        """Returns what stands for no specification."""
+        """Returns the value for no output: no specification."""
         return Specification()
 
     def command(self) -> StringCommand:
@@ -158,7 +158,7 @@ class OtherSpecifications(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for none."""
+        """Returns the value for no output: none."""
         return []
 
     def command(self) -> StringCommand:
@@ -177,7 +177,7 @@ class MigState(FactBase[dict[str, tuple[str, ...]]]):
 
     @staticmethod
     def default() -> dict[str, tuple[str, ...]]:
-        """Returns what stands for no divided GPU."""
+        """Returns the value for no output: no divided GPU."""
         return {}
 
     def command(self) -> StringCommand:
@@ -203,7 +203,7 @@ class OlderInitramfs(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for none."""
+        """Returns the value for no output: none."""
         return []
 
     def command(self, path: str) -> StringCommand:

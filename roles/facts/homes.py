@@ -81,7 +81,7 @@ class AccountHome(FactBase[Home]):
 
     @staticmethod
     def default() -> Home:
-        """Returns what stands for a home that was not looked at."""
+        """Returns the value for no output: a home that was not looked at."""
         return Home()
 
     def command(self, user: str) -> StringCommand:

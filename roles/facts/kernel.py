@@ -53,7 +53,7 @@ class SysctlNames(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for a machine that does not tell."""
+        """Returns the value for no output: not known."""
         return []
 
     def command(self) -> StringCommand:
@@ -73,7 +73,7 @@ class SysctlFiles(FactBase[list[tuple[str, str, str]]]):
 
     @staticmethod
     def default() -> list[tuple[str, str, str]]:
-        """Returns what stands for none."""
+        """Returns the value for no output: none."""
         return []
 
     def command(self) -> StringCommand:
@@ -142,7 +142,7 @@ class ForbiddenModules(FactBase[dict[str, str]]):
 
     @staticmethod
     def default() -> dict[str, str]:
-        """Returns what stands for none."""
+        """Returns the value for no output: none."""
         return {}
 
     def command(self) -> StringCommand:
@@ -166,7 +166,7 @@ class SwapDevices(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for no swap."""
+        """Returns the value for no output: no swap."""
         return []
 
     def command(self) -> StringCommand:
@@ -183,7 +183,7 @@ class SwapUnits(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for none."""
+        """Returns the value for no output: none."""
         return []
 
     def command(self) -> StringCommand:
@@ -203,7 +203,7 @@ class LiveHostname(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """Returns what stands for a machine that does not tell."""
+        """Returns the value for no output: not known."""
         return ""
 
     def command(self) -> StringCommand:
@@ -220,7 +220,7 @@ class RebootAsked(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for no request."""
+        """Returns the value for no output: no request."""
         return []
 
     def command(self) -> StringCommand:
@@ -241,7 +241,7 @@ class ClockOffset(FactBase[float]):
 
     @staticmethod
     def default() -> float:
-        """Returns what stands for a machine that does not measure it."""
+        """Returns the value for no output: nothing measures it."""
         return 0.0
 
     def command(self) -> StringCommand:

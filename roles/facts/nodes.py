@@ -20,7 +20,7 @@ class Identity(FactBase[frozenset[str]]):
 
     @staticmethod
     def default() -> frozenset[str]:
-        """Returns what stands for no valid certificate."""
+        """Returns the value for no output: no valid certificate."""
         return frozenset()
 
     def command(self, node: str) -> StringCommand:
@@ -61,7 +61,7 @@ class NameServers(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """Returns what stands for the usual place."""
+        """Returns the value for no output: the usual place."""
         return ""
 
     def command(self) -> StringCommand:

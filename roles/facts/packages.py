@@ -41,7 +41,7 @@ class Packages(FactBase[dict[str, Package]]):
 
     @staticmethod
     def default() -> dict[str, Package]:
-        """Returns what stands for a machine that does not tell."""
+        """Returns the value for no output: not known."""
         return {}
 
     def command(self) -> StringCommand:
@@ -79,7 +79,7 @@ class AlteredFiles(FactBase[dict[str, str]]):
 
     @staticmethod
     def default() -> dict[str, str]:
-        """Returns what stands for a machine that does not tell."""
+        """Returns the value for no output: not known."""
         return {}
 
     def command(self, packages: tuple[str, ...]) -> StringCommand:
@@ -106,7 +106,7 @@ class Unusable(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for none."""
+        """Returns the value for no output: none."""
         return []
 
     def command(self, files: tuple[str, ...]) -> StringCommand:
@@ -125,7 +125,7 @@ class AptSettings(FactBase[dict[str, list[str]]]):
 
     @staticmethod
     def default() -> dict[str, list[str]]:
-        """Returns what stands for a machine that does not tell."""
+        """Returns the value for no output: not known."""
         return {}
 
     def command(self) -> StringCommand:
@@ -146,7 +146,7 @@ class SourceFiles(FactBase[list[str]]):
 
     @staticmethod
     def default() -> list[str]:
-        """Returns what stands for a machine that does not tell."""
+        """Returns the value for no output: not known."""
         return []
 
     def command(self) -> StringCommand:
@@ -166,7 +166,7 @@ class OsRelease(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """Returns what stands for a machine that does not tell."""
+        """Returns the value for no output: not known."""
         return ""
 
     def command(self) -> str:
@@ -202,7 +202,7 @@ class PinFiles(FactBase[list[Pin]]):
 
     @staticmethod
     def default() -> list[Pin]:
-        """Returns what stands for a machine that does not tell."""
+        """Returns the value for no output: not known."""
         return []
 
     def command(self) -> StringCommand:

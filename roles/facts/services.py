@@ -18,7 +18,7 @@ class DefaultTarget(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """Returns what stands for a machine that does not tell."""
+        """Returns the value for no output: not known."""
         return ""
 
     def command(self) -> StringCommand:
@@ -119,7 +119,7 @@ class OwningPackage(FactBase[str]):
 
     @staticmethod
     def default() -> str:
-        """Returns what stands for a file of no package."""
+        """Returns the value for no output: a file of no package."""
         return ""
 
     def command(self, path: str) -> StringCommand:
@@ -138,7 +138,7 @@ class Owed(FactBase[frozenset[str]]):
 
     @staticmethod
     def default() -> frozenset[str]:
-        """Returns what stands for no mark."""
+        """Returns the value for no output: no mark."""
         return frozenset()
 
     def command(self, folder: str) -> StringCommand:

@@ -89,7 +89,7 @@ class SshdLines(FactBase[list[Line]]):
 
     @staticmethod
     def default() -> list[Line]:
-        """Returns what stands for none."""
+        """Returns the value for no output: none."""
         return []
 
     def command(self) -> StringCommand:
@@ -117,7 +117,7 @@ class LetsPasswordsIn(FactBase[bool]):
 
     @staticmethod
     def default() -> bool:
-        """Returns what stands for a machine that lets no passwords in."""
+        """Returns the value for no output: passwords are refused."""
         return False
 
     def command(self) -> StringCommand:

@@ -34,7 +34,7 @@ class Accounts(FactBase[dict[str, Account]]):
 
     @staticmethod
     def default() -> dict[str, Account]:
-        """Returns what stands for none."""
+        """Returns the value for no output: none."""
         return {}
 
     def command(self) -> StringCommand:

@@ -66,7 +66,7 @@ def sysctl(values: Mapping[str, str], *, brought_by: Collection[str] = ()) -> Co
 
 
 def _refuse_what_the_kernel_has_not(wanted: Mapping[str, str], *, brought_by: Collection[str]) -> None:
-    """Refuses names that the kernel does not know: at boot they are passed over, and nobody is told."""
+    """Refuses names that the kernel does not know: at boot they are passed over without a message."""
     unknown = [key for key in wanted if host.get_fact(SysctlValue, key=key) is None]
     if not unknown or any(host.get_fact(ModuleState, module=name) != "loaded" for name in brought_by):
         return  # before these are loaded nothing can be said

@@ -163,7 +163,7 @@ class Marks:
 
 
 def _closed(marks: Mapping[str, str | None], node: NodeJson) -> dict[str, Any]:
-    """Returns the patch with a cordon of ours, unless there is one of somebody else."""
+    """Returns the patch, with our cordon unless the node is cordoned otherwise."""
     if node.spec.unschedulable and node.metadata.annotations.get(words.CORDONED_BY) != NODES:
         return _annotated(marks, node)
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

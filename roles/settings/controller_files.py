@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def local_path(text: str) -> Path:
-    """Fills in ``~``; ``~NAME`` of nobody stays as it is, and is a file that is not there."""
+    """Fills in ``~``; ``~NAME`` of an unknown account stays as it is, and is a file that is not there."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - Path.expanduser raises RuntimeError for nobody's
