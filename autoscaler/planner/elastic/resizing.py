@@ -299,7 +299,7 @@ class _Resizing:
         for name, tasks in told.tasks.items():
             job = roles[name].job
             leader = f"{job.namespace}/{job.follows}" if job.follows else name
-            because = told.because.get(leader) or told.because.get(name)
+            because = told.because.get(name)
             if because is not None and len(tasks) != job.size:
                 is_first = bool(job.follows) == (len(tasks) > job.size)
                 step = Resize(job.namespace, job.name, was=job.size, to=len(tasks), because=because)

@@ -116,18 +116,16 @@ class _Sizing:
 
     def told(self) -> Sizes:
         """Returns the sizes that were found."""
-        before = {one.name: one.tasks for job in self.look.jobs for one in job.parts}
-        changed = {job.name for job in self.look.jobs if len(self.tasks[job.name]) != len(before[job.name])}
-        behind = {
-            one.name: f"{job.name} has {len(job.tasks)} tasks"
-            for job in self.look.jobs
-            for one in job.followers
-            if job.name not in changed and len(self.tasks[one.name]) != len(before[one.name])
+        changed = {
+            one.name: job for job in self.look.jobs for one in job.parts if len(self.tasks[one.name]) != len(one.tasks)
         }
         return Sizes(
             tasks={name: tuple(tasks) for name, tasks in self.tasks.items() if tasks},
             others=self.others,
-            because={name: self.because[name] for name in sorted(changed)} | behind,
+            because={
+                name: self.because[job.name] if job.name in changed else f"{job.name} has {len(job.tasks)} tasks"
+                for name, job in sorted(changed.items())
+            },
             served=self.served,
             bought=tuple(sorted(set(self.opened))),
         )

@@ -134,7 +134,7 @@ class Sizes:
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Job that is to start -> nodes of its other pods."""
     because: Mapping[str, str] = field(default_factory=dict)
-    """Job whose size changes, or follower that changes without its job -> why."""
+    """Job, or follower of one, whose size changes -> why."""
     served: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Claim that has room once what ends has ended, with nothing bought -> nodes of its pods."""
     bought: tuple[str, ...] = ()
