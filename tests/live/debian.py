@@ -31,8 +31,10 @@ AHEAD: Final = (
     *("openssl", "rsyslog", "runc", "socat", "unattended-upgrades"),
 )
 """Packages that are fetched with the root and not installed: forty machines do not fetch them forty times."""
+MERGED: Final = ("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",)
+"""Debian 12 merges /usr with a package that needs all of Perl, unless it finds it merged. Ubuntu's base files are so."""
 ON_HOST: Final = {
-    "debootstrap": "debootstrap",
+    "mmdebstrap": "mmdebstrap",
     "systemd-nspawn": "systemd-container",
     "iptables": "iptables",
     "ssh-keygen": "openssh-client",
@@ -91,7 +93,7 @@ def why_not() -> str:
 
 
 def cached_root() -> Path:
-    """Built by debootstrap where it is not there yet; another process that builds it is waited for."""
+    """Built by mmdebstrap where it is not there yet; another process that builds it is waited for."""
     return built_once(_root(), _build)
 
 
@@ -122,20 +124,23 @@ def built_once(place: Path, build: Callable[[Path], None]) -> Path:
     return place
 
 
-def debootstrap(
-    suite: str, root: Path, archive: str, *rest: str, include: Sequence[str], options: Sequence[str]
-) -> None:
-    """Raises ``BenchError`` with the end of what it said."""
+def bootstrap(suite: str, root: Path, archive: str, *, include: Sequence[str], options: Sequence[str] = MERGED) -> None:
+    """Install what every system has, apt and ``include`` into a new folder. Raises ``BenchError`` with what it said.
+
+    mmdebstrap unpacks and configures all packages at once, for two fifths of the processor time of debootstrap.
+    """
+    words = [
+        *("mmdebstrap", "--mode=root", "--variant=minbase", "--components=main", f"--include={','.join(('apt', *include))}"),
+        *(f"--aptopt={file}" for file in apt_settings()),
+        *(*options, suite, str(root), archive),
+    ]
     done = subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={','.join(include)}", *options, suite, root, archive, *rest],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode:
-        raise BenchError(f"debootstrap failed:\n{done.stdout[-1500:]}")
+        raise BenchError(f"mmdebstrap failed:\n{done.stdout[-1500:]}")
+    for file in ("00mmdebstrap", "99mmdebstrap"):
+        (root / "etc/apt/apt.conf.d" / file).unlink(missing_ok=True)
 
 
 def fetch_ahead(root: Path, packages: Sequence[str]) -> None:
@@ -167,7 +172,7 @@ def _root() -> Path:
 
 
 def _build(root: Path) -> None:
-    debootstrap(SUITE, root, debian_archive(), include=IN_ROOT, options=())
+    bootstrap(SUITE, root, debian_archive(), include=IN_ROOT)
     fetch_ahead(root, AHEAD)
 
 

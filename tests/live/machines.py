@@ -6,7 +6,7 @@
         hosts[0].run("cat /etc/hostname")     # over SSH, as root, with a checked host key
         bench.restart(nodes[0])
 
-All share a root folder, built once by debootstrap in the user's cache; each writes into a folder of its own. They
+All share a root folder, built once by mmdebstrap in the user's cache; each writes into a folder of its own. They
 hang on one bridge whose address (``bench.gateway``) is this machine, which lets them out (for apt) by NAT.
 
 Whatever happens, nothing stays: a machine's mounts, network and processes live in namespaces that the kernel takes away

@@ -17,9 +17,9 @@ from tests.live.debian import (
     SUITE,
     System,
     as_here_resolved,
+    bootstrap,
     built_once,
     debian_archive,
-    debootstrap,
     root_folder,
     run,
 )
@@ -147,5 +147,5 @@ def _root() -> Path:
 
 def _build(root: Path) -> None:
     """Packages make the munge key as they are set up: all machines of this root have the same."""
-    debootstrap(SUITE, root, debian_archive(), include=(*IN_ROOT, *PACKAGES), options=())
+    bootstrap(SUITE, root, debian_archive(), include=(*IN_ROOT, *PACKAGES))
     run("chroot", str(root), *_ADD_USER)

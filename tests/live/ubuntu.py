@@ -16,7 +16,7 @@ from typing import Final
 import yaml
 
 import roles
-from tests.live.debian import BenchError, System, built_once, debootstrap, fetch_ahead, root_folder, run
+from tests.live.debian import BenchError, System, bootstrap, built_once, fetch_ahead, root_folder, run
 
 SUITE: Final = "noble"
 IN_ROOT: Final = (
@@ -86,9 +86,7 @@ def _build(root: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         keyring = Path(scratch) / _KEYS
         _unpack_keys(Path(scratch))
-        # Debian's debootstrap has no script of this name: all of Ubuntu's are links to the first one.
-        script = "/usr/share/debootstrap/scripts/gutsy"
-        debootstrap(SUITE, root, archive, script, include=IN_ROOT, options=[f"--keyring={keyring}"])
+        bootstrap(SUITE, root, archive, include=IN_ROOT, options=[f"--keyring={keyring}"])
     (root / "etc/apt/sources.list").write_text("# see sources.list.d/ubuntu.sources\n", encoding="ascii")
     (root / "etc/apt/sources.list.d/ubuntu.sources").write_text(_SOURCES.format(archive=archive), encoding="ascii")
     fetch_ahead(root, AHEAD)

@@ -24,7 +24,7 @@ import images
 from stacks.local.process.paths import cache_root
 from stacks.local.process.reaper import leashed
 from tests import ROOT
-from tests.live.debian import SUITE, BenchError, debian_archive, debootstrap, root_folder, why_not
+from tests.live.debian import SUITE, BenchError, bootstrap, debian_archive, root_folder, why_not
 
 IMAGE: Final = "docker.io/spillway/tensorflow-linear:1"
 """What the job templates name, in full."""
@@ -154,11 +154,9 @@ def _store() -> Path:
 def _make_base(builder: _Builder) -> None:
     root, lines = builder.state / "base" / "root", builder.state / "base.Dockerfile"
     root.parent.mkdir()
-    debootstrap(SUITE, root, debian_archive(), include=_IN_BASE, options=())
+    bootstrap(SUITE, root, debian_archive(), include=_IN_BASE)
     for mark in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
         mark.unlink()  # in an image pip may install beside apt, as in the one whose name it has
-    for package in root.glob("var/cache/apt/archives/*.deb"):
-        package.unlink()
     lines.write_text("FROM scratch\nCOPY root /\n", encoding="ascii")
     builder.run("build", f"--file={lines}", f"--tag={_BASE}", str(root.parent))
 

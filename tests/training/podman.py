@@ -11,9 +11,9 @@ from tests.live.debian import (
     SUITE,
     System,
     as_here_resolved,
+    bootstrap,
     built_once,
     debian_archive,
-    debootstrap,
     root_folder,
 )
 from tests.live.machines import Host
@@ -60,4 +60,4 @@ def compose(host: Host, program: Path, file: Path, *words: str) -> str:
 
 
 def _build(root: Path) -> None:
-    debootstrap(SUITE, root, debian_archive(), include=(*IN_ROOT, *PACKAGES), options=())
+    bootstrap(SUITE, root, debian_archive(), include=(*IN_ROOT, *PACKAGES))
