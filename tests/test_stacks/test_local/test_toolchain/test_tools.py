@@ -179,6 +179,18 @@ def warm_go(real_go: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch
     monkeypatch.setenv("GOCACHE", str(tmp_path_factory.getbasetemp() / "gocache"))
 
 
+@pytest.mark.parametrize(("one", "other"), [("kwok", "jobset"), ("docker-compose", "training-operator")])
+def test_two_modules_with_the_same_client_go_share_what_they_compile(one: str, other: str) -> None:
+    """A package is compiled once for both only where all below it is the same: they agree in every common module."""
+    pins = [
+        dict(re.findall(r"^\s*(\S+\.\S+) (v\S+)", (tools.MODULES / name / "go.mod").read_text(), re.MULTILINE))
+        for name in (one, other)
+    ]
+    common = pins[0].keys() & pins[1].keys()
+    assert "k8s.io/client-go" in common
+    assert {name: pins[0][name] for name in common} == {name: pins[1][name] for name in common}
+
+
 @pytest.mark.live
 def test_what_is_missing_is_built_checked_and_kept(real_go: None, tmp_path: Path) -> None:
     """A second time it is there, a broken one is replaced, and nothing is left beside it, in the home least of all."""
