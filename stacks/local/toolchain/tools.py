@@ -22,8 +22,8 @@ from stacks.local.toolchain.go_builds import Build, build, find_go
 
 Progress = Callable[[str], None]
 MODULES: Final = Path(__file__).with_name("modules")
-"""Those of KWOK and JobSet agree in each dependency's version, and those of Compose and the training operator: what both
-need, client-go above all, is compiled once."""
+"""The module of KWOK agrees with that of JobSet in each dependency's version, and that of Compose with that of the
+training operator: what both need, client-go above all, is compiled once."""
 _KUBERNETES: Final = "1.35.4"
 _PULUMI: Final = "3.230.0"
 _CONTAINER_TOOLKIT: Final = "1.20.0"
