@@ -32,7 +32,7 @@ AHEAD: Final = (
 )
 """Packages that are fetched with the root and not installed: forty machines do not fetch them forty times."""
 MERGED: Final = ("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",)
-"""Debian 12 merges /usr with a package that needs all of Perl, unless it finds it merged. Ubuntu's base files are so."""
+"""Debian 12 merges /usr with a package that needs all of Perl, unless it finds it merged. In Ubuntu it is."""
 ON_HOST: Final = {
     "mmdebstrap": "mmdebstrap",
     "systemd-nspawn": "systemd-container",
@@ -130,9 +130,10 @@ def bootstrap(suite: str, root: Path, archive: str, *, include: Sequence[str], o
     mmdebstrap unpacks and configures all packages at once, for two fifths of the processor time of debootstrap.
     """
     words = [
-        *("mmdebstrap", "--mode=root", "--variant=minbase", "--components=main", f"--include={','.join(('apt', *include))}"),
+        *("mmdebstrap", "--mode=root", "--variant=minbase", "--components=main"),
+        *(f"--include={','.join(('apt', *include))}", *options),
         *(f"--aptopt={file}" for file in apt_settings()),
-        *(*options, suite, str(root), archive),
+        *(suite, str(root), archive),
     ]
     done = subprocess.run(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
