@@ -12,7 +12,7 @@ import numpy as np
 
 from autoscaler.solver.deadline import UNITS, Watch
 from autoscaler.solver.exchanges import written_out
-from autoscaler.solver.lp.arrays import EPSILON, Floats, Whole
+from autoscaler.solver.lp.arrays import EPSILON, Floats, Whole, dot
 from autoscaler.solver.lp.columns import Columns
 from autoscaler.solver.lp.farley_bound import farley
 from autoscaler.solver.lp.master import Problem
@@ -83,7 +83,7 @@ class Generation:
         self.search.reach = np.where(money > _USED * money.sum(), 1.0, 0.99)
         if not problem.leave:  # else a limit is worth what leaving pods out costs, and no filling seems to pay for it
             self.master.charges = self.charges
-        charged = self.master.charges @ problem.uses
+        charged = dot(self.master.charges, problem.uses)
         self.master.shortage = np.where(np.isinf(problem.available), charged, over)
         sought = ~self.search.enumerated.is_enumerated
         for row in range(len(problem.counts)):
@@ -159,7 +159,7 @@ class Generation:
         low &= steady.below < 1
         if not low.any() and not high.any() and usd <= (1 + EPSILON) * self.bound(counts):
             return False  # as cheap as is proven that it can be
-        if self.search.grid is not None and not high.any() and steady.height > _NEARLY_ALL * float(asked @ counts):
+        if self.search.grid is not None and not high.any() and steady.height > _NEARLY_ALL * float(dot(asked, counts)):
             return False
         steady.widen(low, high)
         prices = steady.between(asked)
@@ -177,8 +177,8 @@ class Generation:
         """What these prices would prove if the last look had found the best fillings; and the stretch."""
         problem = self.problem
         if self.search.grid is not None:
-            return float(prices @ problem.counts) / best, best
-        usd = self.columns.usd + self.master.charges @ problem.uses
+            return float(dot(prices, problem.counts)) / best, best
+        usd = self.columns.usd + dot(self.master.charges, problem.uses)
         stretch = max(1 - SLACK, float((self.search.values / usd)[np.isinf(problem.available)].max(initial=0.0)))
         return farley(problem, prices, self.search.values, problem.counts, self.master.charges), stretch
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import Floats, Mask, Whole
+from autoscaler.solver.lp.arrays import Floats, Mask, Whole, dot
 
 _NOTHING = 1e-6
 
@@ -22,7 +22,7 @@ def written_out(fillings: Whole, values: Floats, swaps: Whole, swapped: Floats) 
     ``values``: how often each filling is used. ``swaps``: (which size gives a place away, which takes it);
     ``swapped``: how often.
     """
-    shares = _shares(fillings.T @ values, swaps, swapped)
+    shares = _shares(dot(fillings.T, values), swaps, swapped)
     whole: Mask = np.diagonal(shares) >= 1 - _NOTHING
     return [_variants(pods, shares, whole) for pods in fillings]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from autoscaler.solver.column_generation import Generation
 from autoscaler.solver.column_pool import ColumnPool
-from autoscaler.solver.lp.arrays import Floats, Mask, Whole, by_pattern
+from autoscaler.solver.lp.arrays import Floats, Mask, Whole, by_pattern, dot
 from autoscaler.solver.lp.dual_bound import Apart, proven, worths
 from autoscaler.solver.lp.master import Problem
 from autoscaler.solver.rounding import Lot
@@ -167,7 +167,7 @@ class Cutting:
         """
         usd = generation.columns.usd + generation.master.shortage
         used = generation.without_swaps() > _USED  # a place that is another's by a swap says nothing without its row
-        worth = generation.columns.fillings @ generation.prices / usd[generation.columns.kinds]
+        worth = dot(generation.columns.fillings, generation.prices) / usd[generation.columns.kinds]
         worth[used] = np.inf
         worth[np.array([name in without for name in self.names], dtype=bool)[generation.columns.kinds]] = 0.0
         rows = [(amounts, kinds and kinds - without) for amounts, kinds in self.rows]

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from autoscaler.solver.deadline import Watch
-from autoscaler.solver.lp.arrays import Floats, Whole
+from autoscaler.solver.lp.arrays import Floats, Whole, dot
 from autoscaler.solver.lp.column_bounds import best_filling
 from autoscaler.solver.lp.farley_bound import farley
 from autoscaler.solver.lp.master import Problem
@@ -50,7 +50,7 @@ class Proofs:
         prices = _valued(prices)
         if not prices.any():
             return
-        usd = self._usd + charges @ self._problem.uses
+        usd = self._usd + dot(charges, self._problem.uses)
         ceilings = grid.ceilings(prices)
         most = max(1.0, float((ceilings / usd)[np.isfinite(ceilings)].max(initial=0.0)))
         ceilings = np.minimum(ceilings, self._weights.lowered(ceilings, prices, most))
@@ -73,9 +73,9 @@ class Proofs:
         if not prices.any():
             return
         ceilings = np.minimum(
-            self._weights.ceilings(prices), np.where(problem.holds, prices[:, None], 0.0).T @ problem.counts
+            self._weights.ceilings(prices), dot(np.where(problem.holds, prices[:, None], 0.0).T, problem.counts)
         )
-        usd, endless = self._usd + charges @ problem.uses, np.isinf(problem.available)
+        usd, endless = self._usd + dot(charges, problem.uses), np.isinf(problem.available)
         known = self.bound(problem.counts)
         best = max(1.0, float((values / usd)[endless].max(initial=0.0)))
         order = np.argsort(-ceilings / usd, kind="stable")

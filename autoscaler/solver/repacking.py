@@ -203,7 +203,7 @@ def _promising(packing: Packing, pods: Whole) -> Whole:
 def _drawn(packing: Packing, plan: Sequence[Node], draw: np.random.Generator) -> list[list[int]]:
     """Numbers of nodes, a few at a time: those that cost most above what their pods are worth come first together.
 
-    Drawn without putting back, by Gumbel's distribution (Efraimidis and Spirakis 2006).
+    Drawn without putting back, by exponential arrivals (Efraimidis and Spirakis 2006).
     """
     many = np.array([len(node.pods) for node in plan])
     held = np.repeat(np.arange(len(plan)), many)
@@ -211,7 +211,7 @@ def _drawn(packing: Packing, plan: Sequence[Node], draw: np.random.Generator) ->
     lost = np.maximum(EPSILON, packing.usd[[node.kind for node in plan]] - worth)
     groups: list[list[int]] = [[]]
     pods, wanted = 0, int(draw.integers(*_NODES))
-    for one in np.argsort(-(np.log(lost) + draw.gumbel(size=len(plan))), kind="stable").tolist():
+    for one in np.argsort(draw.standard_exponential(size=len(plan)) / lost, kind="stable").tolist():
         if many[one] > _PODS:
             continue
         if len(groups[-1]) == wanted or pods + many[one] > _PODS:

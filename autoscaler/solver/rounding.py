@@ -13,7 +13,7 @@ import numpy as np
 
 from autoscaler.solver.column_generation import Generation
 from autoscaler.solver.deadline import UNITS, Watch
-from autoscaler.solver.lp.arrays import Floats, Mask, Whole, highest
+from autoscaler.solver.lp.arrays import Floats, Mask, Whole, dot, highest
 from autoscaler.solver.lp.capacity import Stock
 
 _DIVE_UNTIL, _LOOK_UNTIL, _IMPROVE_UNTIL = 0.97, 0.93, 0.97
@@ -246,7 +246,7 @@ class Rounding:
             kind, pods = int(self.columns.kinds[column]), self.columns.fillings[column]
             if values[column] <= _EPSILON or stock.left_of(kind) < 1:
                 continue
-            worth = float(self._held(pods, counts) @ duals)
+            worth = float(dot(self._held(pods, counts), duals))
             if position == 0 or (
                 values[column] > _NEARLY and worth > 0.98 * (self.problem.usd[kind] + self.master.shortage[kind])
             ):
@@ -257,7 +257,7 @@ class Rounding:
         for lot in plan if counts.any() else ():
             if lot.times > 1:
                 continue
-            free = self.problem.rooms[lot.kind] - lot.pods @ self.problem.sizes
+            free = self.problem.rooms[lot.kind] - dot(lot.pods, self.problem.sizes)
             fits = (counts > 0) & self.problem.holds[:, lot.kind] & (self.problem.sizes <= free).all(axis=1)
             while fits.any():
                 row = int(np.argmax(np.where(fits, self.generation.prices, -1.0)))
@@ -275,7 +275,7 @@ class Rounding:
         usd = self.columns.usd[kinds] + self.generation.shortage[kinds]
         while counts.any():
             held = np.minimum(patterns, counts)
-            scores = np.where(stock.left[kinds] >= 1, held @ values / usd, 0.0)
+            scores = np.where(stock.left[kinds] >= 1, dot(held, values) / usd, 0.0)
             best = int(np.argmax(scores))
             if scores[best] <= 0:
                 break
@@ -291,7 +291,7 @@ class Rounding:
     def _paying(self, values: Floats) -> Whole:
         """The fillings worth most for their price, and those that the search began with, which come first."""
         columns = self.columns
-        worth = columns.fillings @ values / columns.usd[columns.kinds]
+        worth = dot(columns.fillings, values) / columns.usd[columns.kinds]
         worth[: columns.initial] = np.inf
         return np.sort(highest(worth, _PAYING + columns.initial))
 
@@ -325,7 +325,7 @@ class Rounding:
         for turn in range(rounds):
             if spent + longest > _IMPROVE_UNTIL or losses > _LOSSES or self._cost(plan) <= floor + _EPSILON:
                 break
-            loss = [usd[lot.kind] - float(lot.pods @ prices) for lot in plan]
+            loss = [usd[lot.kind] - float(dot(lot.pods, prices)) for lot in plan]
             order = sorted(range(len(plan)), key=lambda one: (-loss[one], one))
             many = min(len(plan), 40 + 20 * (turn % 4))
             torn = set(order[:many]) | {(one * 7919 + turn * 104729) % len(plan) for one in range(many // 2)}

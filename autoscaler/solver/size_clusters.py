@@ -56,7 +56,7 @@ def middles(sizes: Amounts, counts: Amounts, clusters: Sequence[Amounts]) -> Amo
         step = np.maximum(1, sizes[:, :_GPUS].max(axis=0) // _STEPS)
         near = np.where(asked > 0, np.maximum(1, (asked + step // 2) // step) * step, 0)
         many = np.array([counts[cluster].sum() for cluster in clusters])
-        if (many @ abs(near - asked) <= _DISTORTED * (many @ asked)).all():
+        if ((many[:, None] * abs(near - asked)).sum(axis=0) <= _DISTORTED * (many[:, None] * asked).sum(axis=0)).all():
             middle[:, :_GPUS] = near
     return middle
 
@@ -68,7 +68,7 @@ def _entry(rows: Amounts, shares: Any, counts: Amounts) -> tuple[float, int, Amo
 
 def _waste(shares: Any, counts: Amounts) -> Any:
     """Returns by resource what would be planned for and not asked for, if all asked for the most that one asks for."""
-    return shares.max(axis=0) * counts.sum() - counts @ shares
+    return shares.max(axis=0) * counts.sum() - (counts[:, None] * shares).sum(axis=0)
 
 
 def _split(rows: Amounts, shares: Any, counts: Amounts) -> tuple[Amounts, Amounts]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import Floats
+from autoscaler.solver.lp.arrays import Floats, dot
 
 _WHOLE = 1e-9
 
@@ -38,7 +38,7 @@ class Stock:
     def has(self, kinds: Sequence[int]) -> bool:
         """Whether a node of each of these kinds is to be had, all of them together."""
         many = np.bincount(np.asarray(kinds, dtype=np.int64), minlength=len(self.own))
-        return bool(np.all(many <= self.own) and np.all(self.uses @ many <= self.most + _WHOLE))
+        return bool(np.all(many <= self.own) and np.all(dot(self.uses, many) <= self.most + _WHOLE))
 
     def copy(self) -> Stock:
         """Returns a copy, to be taken from apart."""

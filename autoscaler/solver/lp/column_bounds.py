@@ -10,7 +10,7 @@ from __future__ import annotations
 import highspy
 import numpy as np
 
-from autoscaler.solver.lp.arrays import Floats, Mask, Whole
+from autoscaler.solver.lp.arrays import Floats, Mask, Whole, dot, inverse
 from autoscaler.solver.lp.linear_program import quiet_solver
 
 _WORTHLESS = 1e-9
@@ -44,7 +44,7 @@ class Scale:
         if not kept.any():
             return np.zeros(len(self._room))
         weights = np.maximum(0.0, self._duals(np.append(values, np.zeros(len(self._room))))) / self._scale
-        taken = self._sizes[kept] @ weights
+        taken = dot(self._sizes[kept], weights)
         # The search is exact to a tolerance only: stretched by the worst shape, the weights are valid whatever it said.
         if (taken <= 0).any():
             return ceiling_by_share(values[kept], self._sizes[kept], self._room)
@@ -54,17 +54,17 @@ class Scale:
     def _duals(self, values: Floats) -> Floats:
         basis, columns = self._basis, self._columns
         for step in range(_STEPS):
-            inverse = self._inverse
-            duals: Floats = values[basis] @ inverse
-            gains = values - duals @ columns
+            inverted = self._inverse
+            duals: Floats = dot(values[basis], inverted)
+            gains = values - dot(duals, columns)
             enter = int(np.argmax(gains) if step < _GREEDY else np.argmax(gains > _WORTHLESS))
             if gains[enter] <= _WORTHLESS:
                 break
-            amounts, slope = inverse.sum(axis=1), inverse @ columns[:, enter]
+            amounts, slope = inverted.sum(axis=1), dot(inverted, columns[:, enter])
             ratios = np.where(slope > _WORTHLESS, np.maximum(amounts, 0.0) / np.where(slope > 0, slope, 1.0), np.inf)
             tied = np.nonzero(ratios <= ratios.min())[0]
             basis[tied[np.argmin(basis[tied])]] = enter
-            self._inverse = np.linalg.inv(columns[:, basis])
+            self._inverse = inverse(columns[:, basis])
         return duals
 
 

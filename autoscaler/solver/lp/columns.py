@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import EPSILON, Floats, Mask, Whole
+from autoscaler.solver.lp.arrays import EPSILON, Floats, Mask, Whole, dot
 from autoscaler.solver.lp.master import Master, Problem
 
 
@@ -46,7 +46,7 @@ class Columns:
     def worth(self, prices: Floats) -> Floats:
         """Returns by kind what its best filling is worth at these prices, without pods that there are none of."""
         found = np.zeros(len(self.usd))
-        np.maximum.at(found, self.kinds, np.minimum(self.fillings, self.problem.counts) @ prices)
+        np.maximum.at(found, self.kinds, dot(np.minimum(self.fillings, self.problem.counts), prices))
         return found
 
     def knows(self, kind: int, pods: Whole) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import Floats, Mask, Whole
+from autoscaler.solver.lp.arrays import Floats, Mask, Whole, dot
 from autoscaler.solver.lp.master import NEVER, Problem
 
 _SAFE = 1 - 1e-9
@@ -39,18 +39,18 @@ def proven(apart: Apart, problem: Problem, weights: Floats, charges: Floats) -> 
 
     ``charges``: what nodes are to cost more for each limit that kinds share (:mod:`autoscaler.solver.lp.farley_bound`).
     """
-    usd = problem.usd + charges @ problem.uses
+    usd = problem.usd + dot(charges, problem.uses)
     endless = np.isinf(problem.available)
     if (endless & (usd <= 0)).any():
         return 0.0
     weights = _stretched(problem, weights, usd)
-    total = float(_worths(apart, problem, weights) @ apart.counts)
+    total = float(dot(_worths(apart, problem, weights), apart.counts))
     for kind in np.nonzero(~endless)[0].tolist():
         rooms = apart.rooms.get(kind)
         if rooms is None:
             rooms = np.repeat(problem.rooms[kind : kind + 1], int(problem.available[kind]), axis=0)
-        total -= float(np.maximum(0.0, rooms @ weights[kind] - usd[kind]).sum())
-    return total * _SAFE - float(charges @ problem.most)
+        total -= float(np.maximum(0.0, dot(rooms, weights[kind]) - usd[kind]).sum())
+    return total * _SAFE - float(dot(charges, problem.most))
 
 
 def worths(apart: Apart, problem: Problem, weights: Floats) -> Floats:
@@ -85,10 +85,10 @@ def _prices(sizes: Floats, may: Mask, rooms: Floats, weights: Floats) -> Floats:
     light = weights[for_all]
     if len(sizes) > len(light):
         light = light[_lightest(light)]
-    prices = (sizes @ light.T).min(axis=1, initial=NEVER)
+    prices = dot(sizes, light.T).min(axis=1, initial=NEVER)
     for kind in np.nonzero(some & ~for_all)[0].tolist():
         holds = (sizes <= rooms[kind]).all(axis=1)
-        prices[holds] = np.minimum(prices[holds], sizes[holds] @ weights[kind])
+        prices[holds] = np.minimum(prices[holds], dot(sizes[holds], weights[kind]))
     found: Floats = prices
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import Floats, Whole
+from autoscaler.solver.lp.arrays import Floats, Whole, dot
 from autoscaler.solver.lp.master import Problem
 
 
@@ -18,7 +18,7 @@ def farley(problem: Problem, prices: Floats, ceilings: Floats, counts: Whole, ch
     ``charges``: any dollars for each limit that kinds share. Nodes that cost so much more than they do cost together at
     most that much more for all of the limit: it is taken off again.
     """
-    usd = problem.usd + charges @ problem.uses
+    usd = problem.usd + dot(charges, problem.uses)
     endless = np.isinf(problem.available)
     priced = endless & (usd > 0)
     stretch = float((ceilings[priced] / usd[priced]).max()) if priced.any() else 1.0
@@ -29,6 +29,6 @@ def farley(problem: Problem, prices: Floats, ceilings: Floats, counts: Whole, ch
     scarce = short & (usd > 0)
     tried = np.concatenate([[stretch, 1.0], ceilings[scarce] / usd[scarce]])
     tried = tried[tried >= stretch]  # no endless kind's ceiling exceeds any of these as a part of its price
-    beyond = np.maximum(0.0, ceilings[short] - tried[:, None] * usd[short]) @ problem.available[short]
-    paid = float(((float(prices @ counts) - beyond) / tried).max()) * (1 - 1e-9)
-    return paid - float(charges @ problem.most) * (1 + 1e-9)
+    beyond = dot(np.maximum(0.0, ceilings[short] - tried[:, None] * usd[short]), problem.available[short])
+    paid = float(((float(dot(prices, counts)) - beyond) / tried).max()) * (1 - 1e-9)
+    return paid - float(dot(charges, problem.most)) * (1 + 1e-9)

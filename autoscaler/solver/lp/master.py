@@ -18,7 +18,7 @@ from typing import Any
 import highspy
 import numpy as np
 
-from autoscaler.solver.lp.arrays import Floats, Mask, Whole
+from autoscaler.solver.lp.arrays import Floats, Mask, Whole, dot
 from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.lp.linear_program import quiet_solver
 
@@ -59,8 +59,8 @@ class Problem:
 
     def holders(self, pods: Whole, kinds: Whole | slice = _ALL) -> Mask:
         """[filling, kind]: whether a node of the kind holds the pods of the filling, which are by shape."""
-        used, rooms = pods @ self.sizes, self.rooms[kinds]
-        found: Mask = ~((pods > 0).astype(float) @ ~self.holds[:, kinds] > 0)
+        used, rooms = dot(pods, self.sizes), self.rooms[kinds]
+        found: Mask = ~(dot((pods > 0).astype(float), ~self.holds[:, kinds]) > 0)
         for one in range(used.shape[1]):
             found &= rooms[None, :, one] >= used[:, one, None]
         return found
@@ -97,7 +97,7 @@ class Master:
         self.shortage = np.zeros(len(problem.usd))
         """What a node of each kind should cost more, for it is scarce."""
         steps = smaller.astype(np.float32)
-        self.swaps: Whole = np.argwhere(smaller & (steps @ steps == 0))
+        self.swaps: Whole = np.argwhere(smaller & (dot(steps, steps) == 0))
         """(the shape that gives its place away, the one that takes it)"""
         swaps = self.swaps.astype(np.int32)
         self._fixed = 3 * rows + len(swaps)
@@ -229,7 +229,7 @@ class Master:
         self.solver.run()
         duals = np.array(self.solver.getSolution().row_dual)
         self.charges = np.maximum(0.0, -duals[self.limits])
-        self.shortage = self.charges @ self.uses
+        self.shortage = dot(self.charges, self.uses)
         for kind, row in self.scarce.items():
             self.shortage[kind] += max(0.0, -duals[row])
         prices: Floats = np.maximum(0.0, duals[: self.rows])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import Floats, Whole
+from autoscaler.solver.lp.arrays import Floats, Whole, dot
 from autoscaler.solver.lp.master import Problem
 
 
@@ -23,8 +23,8 @@ def promising(problem: Problem, prices: Floats, *, many: int) -> list[int]:
 def paid(held: Floats | Whole, sizes: Floats, prices: Floats, rooms: Floats, usd: Floats) -> Floats:
     """Returns by kind what it holds for a dollar, if pods could be cut. ``held``: so many of a row, [row, kind]."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        nodes = np.where(rooms > 0, (held.T @ sizes) / rooms, 0.0).max(axis=1)
-        found: Floats = np.where(usd * nodes > 0, (held.T @ prices) / (usd * nodes), 0.0)
+        nodes = np.where(rooms > 0, dot(held.T, sizes) / rooms, 0.0).max(axis=1)
+        found: Floats = np.where(usd * nodes > 0, dot(held.T, prices) / (usd * nodes), 0.0)
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from autoscaler.solver.deadline import UNITS, Watch
-from autoscaler.solver.lp.arrays import Floats, Whole, highest
+from autoscaler.solver.lp.arrays import Floats, Whole, dot, highest
 from autoscaler.solver.lp.columns import Columns
 from autoscaler.solver.pricing.dual_weights import Bins, Weights
 from autoscaler.solver.pricing.grid import Grid
@@ -164,11 +164,11 @@ class ColumnSearch:
         if devices[kind] <= 1:
             return own
         halves = np.nonzero((devices[self.columns.kinds] <= devices[kind] / 2) & (devices[self.columns.kinds] > 0))[0]
-        worth = self.columns.fillings[halves] @ prices / self.columns.usd[self.columns.kinds[halves]]
+        worth = dot(self.columns.fillings[halves], prices) / self.columns.usd[self.columns.kinds[halves]]
         half = self.columns.fillings[halves[highest(worth, _HALVES)]]
         left, right = np.nonzero(np.tri(len(half), dtype=bool))
         both = np.vstack([half[left] + half[right], half])
-        fits = (both @ self.problem.sizes <= self.problem.rooms[kind]).all(axis=1)
+        fits = (dot(both, self.problem.sizes) <= self.problem.rooms[kind]).all(axis=1)
         fits &= (both <= self.problem.counts).all(axis=1)
         fits &= ~both[:, ~self.problem.holds[:, kind]].any(axis=1)
         return np.vstack([own, both[fits]])

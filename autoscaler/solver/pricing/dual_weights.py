@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import EPSILON, PODS, Floats, Whole, by_pattern
+from autoscaler.solver.lp.arrays import EPSILON, PODS, Floats, Whole, by_pattern, dot
 from autoscaler.solver.lp.master import Problem
 from autoscaler.solver.lp.relaxation import Relaxation
 from autoscaler.solver.pricing.knapsack import Bin
@@ -75,7 +75,7 @@ class Weights:
             relaxation.add(more)
             chosen = np.concatenate([chosen, more])
             prices, weights, money, self.charges = relaxation.solve()
-            usd = self._usd + self.charges @ problem.uses
+            usd = self._usd + dot(self.charges, problem.uses)
             of_all, _ = self._lent(prices, weights)
             of_all[chosen] = weights
             self._by_kind = of_all
@@ -157,11 +157,11 @@ class Weights:
             return best, least
         valued = prices > 0
         with np.errstate(divide="ignore"):
-            ratios = prices[valued, None] / (problem.sizes[valued] @ lent.T)
+            ratios = prices[valued, None] / dot(problem.sizes[valued], lent.T)
         stretch = np.array([ratios[held[valued]].max(axis=0, initial=0.0) for held in self._holds])[self._alike]
         """[kind, weights]"""
         finite = np.isfinite(stretch)
-        ceilings = np.where(finite, np.where(finite, stretch, 0.0) * (problem.rooms @ lent.T), np.inf)
+        ceilings = np.where(finite, np.where(finite, stretch, 0.0) * dot(problem.rooms, lent.T), np.inf)
         one = np.argmin(ceilings, axis=1)
         least = ceilings[np.arange(len(one)), one]
         bounded = np.isfinite(least)
@@ -170,7 +170,7 @@ class Weights:
 
     def _stretch(self, weights: Floats, prices: Floats, limits: Whole) -> Floats:
         problem = self._problem
-        taken = problem.sizes @ weights.T
+        taken = dot(problem.sizes, weights.T)
         worth = np.where(problem.holds & (limits > 0)[:, None], prices[:, None], 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             stretch: Floats = np.where(worth > 0, worth / taken, 0.0).max(axis=0)
@@ -193,7 +193,7 @@ def _promising(problem: Problem, alike: Whole) -> Whole:
     base, rest = rest[:, 0], rest[:, 1:]
     mixes = np.array(list(product((0.0, 1.0), _RATIOS, _RATIOS if rest.shape[1] > 1 else (0.0,))))[:, :, None]
     scores = (mixes[:, 0] * base + mixes[:, 1] * rest[:, 0] + mixes[:, 2] * rest[:, 1:].sum(axis=1)) / usd
-    asked = problem.counts @ problem.sizes
+    asked = dot(problem.counts, problem.sizes)
     for group in members:
         chosen.update(group[np.argmax(scores[:, group], axis=1)].tolist())
         if short.sum() > _SHORT:

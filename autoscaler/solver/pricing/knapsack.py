@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import GPUS, Floats, Mask, Whole, distinct, highest
+from autoscaler.solver.lp.arrays import GPUS, Floats, Mask, Whole, distinct, dot, highest
 from autoscaler.solver.lp.column_bounds import Scale
 from autoscaler.solver.pricing.pod_sets import TOLERANCE, WORTHLESS, Joiner, Shelf
 
@@ -45,7 +45,7 @@ class Bin:
     def ceiling(self, values: Floats) -> float:
         """No filling is worth more."""
         self.weights = self._scale.weights(values[self.items])
-        return float(self.weights @ self.room)
+        return float(dot(self.weights, self.room))
 
     def best(self, values: Floats, limits: Whole, *, least: float, take: int, width: int = 100) -> Fillings:
         """Good fillings from nothing: small sets of device pods are joined to larger ones, the rest is filled up."""
@@ -53,7 +53,7 @@ class Bin:
         self._shelf = None
         if spare < 0 or self.weights is None:
             return self._none()
-        wanted = (values > WORTHLESS) & (limits > 0) & (self.sizes @ self.weights - values <= spare + TOLERANCE)
+        wanted = (values > WORTHLESS) & (limits > 0) & (dot(self.sizes, self.weights) - values <= spare + TOLERANCE)
         big, small = self.big[wanted[self.big]], self.small[wanted[self.small]]
         shelf = self._shelf_of(small, values, limits, spare=spare)
         if len(big) == 0:
@@ -83,13 +83,13 @@ class Bin:
         if not len(self.big):
             return self._chosen([shelf.fillings(values)], values, limits, take=take)
         found: list[Whole] = []
-        base = known[highest(known @ values, take)]
+        base = known[highest(dot(known, values), take)]
         for _ in range(2):
             base = self._swapped(base, values, limits, spare=spare, take=take, shelf=shelf)
             if not len(base):
                 break
             found.append(base)
-            base = base[highest(base @ values, take)]
+            base = base[highest(dot(base, values), take)]
         return self._chosen(found, values, limits, take=take) if found else self._none()
 
     def _shelf_of(self, shapes: Whole, values: Floats, limits: Whole, *, spare: float) -> Shelf:
@@ -101,13 +101,13 @@ class Bin:
         many, weights = len(self.big), np.asarray(self.weights)
         sizes: Floats = np.vstack([self.sizes[self.big], np.zeros(len(self.room))])
         worth = np.append(values[self.big], 0.0)
-        loss = sizes @ weights - worth
+        loss = dot(sizes, weights) - worth
         held: Whole = base[:, self.big]
         which, out = np.nonzero(held)
         which = np.concatenate([np.arange(len(base)), which])
         out = np.concatenate([np.full(len(base), many), out])
-        rest: Floats = (held.astype(float) @ sizes[:many])[which] - sizes[out]
-        fits = (held @ loss[:many])[which][:, None] - loss[out][:, None] + loss[None, :] <= spare + TOLERANCE
+        rest: Floats = dot(held.astype(float), sizes[:many])[which] - sizes[out]
+        fits = dot(held, loss[:many])[which][:, None] - loss[out][:, None] + loss[None, :] <= spare + TOLERANCE
         for one in np.nonzero(sizes.any(axis=0))[0]:
             fits &= rest[:, one, None] + sizes[None, :, one] <= self.room[one] + TOLERANCE
         fits[:, :many] &= held[which] - (out[:, None] == np.arange(many)) < limits[self.big]
@@ -115,7 +115,7 @@ class Bin:
         if not len(row):
             return np.zeros((0, len(self.sizes)), dtype=np.int64)
         inside = shelf.fit(rest[row] + sizes[put])
-        total = ((held @ worth[:many])[which] - worth[out])[row] + worth[put] + shelf.values[inside]
+        total = (dot(held, worth[:many])[which] - worth[out])[row] + worth[put] + shelf.values[inside]
         order = np.lexsort((-total, put))
         first = np.ones(len(order), dtype=bool)
         first[1:] = put[order][1:] != put[order][:-1]
@@ -133,10 +133,10 @@ class Bin:
     def _chosen(self, found: list[Whole], values: Floats, limits: Whole, *, take: int) -> Fillings:
         """The most valuable, and the best two that hold a shape, for every shape: a plan needs all of them."""
         pods = np.vstack(found)
-        pods = pods[(pods <= limits).all(axis=1) & (pods @ self.sizes <= self.room + TOLERANCE).all(axis=1)]
-        worth = pods @ values
+        pods = pods[(pods <= limits).all(axis=1) & (dot(pods, self.sizes) <= self.room + TOLERANCE).all(axis=1)]
+        worth = dot(pods, values)
         # Equal fillings have equal numbers; that others have, too, costs a filling, never a plan.
-        number = pods @ (np.arange(1, len(values) + 1, dtype=np.int64) ** 3 * 2_654_435_761 % _MIXER)
+        number = dot(pods, np.arange(1, len(values) + 1, dtype=np.int64) ** 3 * 2_654_435_761 % _MIXER)
         order = np.lexsort((number, -worth))
         fresh = np.ones(len(order), dtype=bool)
         fresh[1:] = number[order][1:] != number[order][:-1]

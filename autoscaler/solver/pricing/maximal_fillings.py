@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import Floats, Mask, Whole
+from autoscaler.solver.lp.arrays import Floats, Mask, Whole, dot
 from autoscaler.solver.lp.master import Problem
 
 _CELLS: Final = 3_000_000
@@ -80,7 +80,7 @@ class MaximalFillings:
         """Put down what the best filling of each of the kinds is worth at these prices of pods."""
         starts = self._starts
         if len(starts):
-            values[self.kinds[starts]] = np.maximum.reduceat(self.pods @ prices, starts)
+            values[self.kinds[starts]] = np.maximum.reduceat(dot(self.pods, prices), starts)
 
 
 def _of_few(kind: Whole, many: Whole, most: int) -> Mask:

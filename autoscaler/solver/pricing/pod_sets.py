@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import CPU, GPUS, MEMORY, Floats, Whole, distinct, highest
+from autoscaler.solver.lp.arrays import CPU, GPUS, MEMORY, Floats, Whole, distinct, dot, highest
 
 WORTHLESS = 1e-9
 TOLERANCE = 1e-6
@@ -50,7 +50,7 @@ class Joiner:
         if known is None:
             parts = self._parts(devices, keep=3 * self.width)
             sets = Sets(*(np.concatenate(same) for same in zip(*parts, strict=True)))
-            chosen = highest(sets.values - sets.sizes @ self.weights, self.width)
+            chosen = highest(sets.values - dot(sets.sizes, self.weights), self.width)
             known = self.known[devices] = Sets(sets.sizes[chosen], sets.values[chosen], sets.held[chosen])
         return known
 
@@ -68,7 +68,9 @@ class Joiner:
         return parts
 
     def _joined(self, one: Sets, other: Sets, keep: int) -> Sets:
-        loss = (one.sizes @ self.weights - one.values)[:, None] + (other.sizes @ self.weights - other.values)[None, :]
+        loss = (dot(one.sizes, self.weights) - one.values)[:, None] + (dot(other.sizes, self.weights) - other.values)[
+            None, :
+        ]
         fits = loss <= self.spare + TOLERANCE
         for kind in range(len(self.room)):
             fits &= one.sizes[:, None, kind] + other.sizes[None, :, kind] <= self.room[kind] + TOLERANCE
@@ -117,7 +119,7 @@ class Shelf:
     def price(self, values: Floats) -> None:
         """The same sets at other values."""
         self._age += 1
-        self.values = self.held @ values[self.shapes]
+        self.values = dot(self.held, values[self.shapes])
         self._rank()
 
     def _rank(self) -> None:
@@ -158,7 +160,7 @@ def _grown(
         parent, times = _multiples(times)
         bigger = sizes[parent] + times[:, None] * size
         worthier = worth[parent] + times * values[one]
-        loss = bigger @ weights - worthier
+        loss = dot(bigger, weights) - worthier
         chosen = np.nonzero(loss <= spare + TOLERANCE)[0]
         if len(chosen) > most:
             chosen = chosen[_best_of_cells(bigger[chosen], loss[chosen], room, _CELLS_OF_SHELF)]

@@ -23,14 +23,16 @@ def _plan(seed: int, limits: SearchLimits = LIMITS) -> Plan:
     return found
 
 
-@pytest.mark.parametrize("seed", [12, 22, 23, 25])
-def test_ten_times_the_work_saves_hardly_anything(seed: int) -> None:
-    """Of mixes on which no budget was found."""
-    assert _plan(seed).usd_per_hour <= 1.005 * _plan(seed, with_ten_times_the_work(LIMITS)).usd_per_hour
+def test_ten_times_the_work_saves_hardly_anything() -> None:
+    """Of mixes on which no budget was found: half a percent of all of them, and a whole one of none."""
+    more = with_ten_times_the_work(LIMITS)
+    ratios = [_plan(seed).usd_per_hour / _plan(seed, more).usd_per_hour for seed in (12, 22, 23, 25)]
+    assert sum(ratios) <= 1.005 * len(ratios)
+    assert max(ratios) <= 1.01
 
 
 def test_where_a_plan_is_far_above_its_bound_a_second_search_pays() -> None:
-    """The first is not enough for pods of many sizes; how much is saved of one mix depends on the kind of CPU."""
+    """The first is not enough for pods of many sizes."""
     once = replace(LIMITS, near=1e9)
     ratios = [_plan(seed).usd_per_hour / _plan(seed, once).usd_per_hour for seed in (12, 22, 23, 25)]
     assert max(ratios) < 0.995
