@@ -31,6 +31,8 @@ class _Served:
     proof: Proof
     purchase: PartialPurchase | None
     """What was bought for all at once, to be bought again without another search."""
+    known: ColumnPool | None
+    """Fillings that are good within limits."""
 
     @property
     def usd(self) -> float:
@@ -39,11 +41,12 @@ class _Served:
 
     def is_better_than(self, other: _Served) -> bool:
         """Whether it places a gang that the other leaves out, or the same ones for less."""
-        mine, others = self._placed_gangs, other._placed_gangs
+        mine, others = self.placed_gangs, other.placed_gangs
         return self.usd < other.usd - CENT if mine == others else not mine < others
 
     @property
-    def _placed_gangs(self) -> set[str]:
+    def placed_gangs(self) -> set[str]:
+        """Names of those that have places."""
         return {name for name, placed in self.placed.items() if placed is not None}
 
     @property
@@ -83,19 +86,60 @@ class JointPurchase:
         if whole is not None:
             self.proofs.append(whole.proof)
             return whole.placed, whole.waits
+        start = self._market.snapshot.mark()
+        is_asked = self.limits.first is not None and not self._put_jointly(gangs, within_limits=True)
+        parts = self._parts(gangs)
+        if len(parts) > 1 and is_asked and self._are_far_from_proven(parts):
+            self._market.snapshot.undo(start)
+            parts = self._merged(gangs, parts)
+        if not parts:
+            return None
         found, waits = Found(), dict[str, Wait]()
-        rest = list(gangs)
-        for _ in range(self.limits.turns_within_limits):
-            part = self._within_limits(rest, goes_on=bool(found))
-            if part is None:
-                break
+        for part in parts:
             self.proofs.append(part.proof)
             found, waits = found | part.placed, waits | part.waits
-            rest = [gang for gang in rest if gang.name not in part.asked]
-        if not found:
-            return None
+        rest = [gang for gang in gangs if not any(gang.name in part.asked for part in parts)]
         more, later = self.turns.serve(rest, self.settled, goes_on=True)
         return found | more, waits | later
+
+    def _parts(self, gangs: Sequence[Gang], *, first: _Served | None = None) -> list[_Served]:
+        """Within limits, one purchase after the other: what is left after one may do for some of the others."""
+        parts: list[_Served] = []
+        for _ in range(self.limits.turns_within_limits):
+            part = first if first and not parts else self._within_limits(gangs, goes_on=bool(parts))
+            if part is None:
+                break
+            parts.append(part)
+            gangs = [gang for gang in gangs if gang.name not in part.asked]
+        return parts
+
+    def _are_far_from_proven(self, parts: Sequence[_Served]) -> bool:
+        """Whether what is proven of one of several purchases says little of all of them.
+
+        Where pods have places that cost nothing more it is left: a search for all at once begins without these.
+        """
+        usd, proven = sum(part.usd for part in parts), max(part.proof.usd for part in parts)
+        return usd > proven * (1 + self.limits.near) and all(place.price for place in _homes(parts).values())
+
+    def _merged(self, gangs: Sequence[Gang], parts: Sequence[_Served]) -> list[_Served]:
+        """Buys at once for all that were bought for in parts, where that is cheaper; else in parts again, so proven.
+
+        The search begins with what was found.
+        """
+        start, homes = self._market.snapshot.mark(), _homes(parts)
+        placed = {name for part in parts for name in part.placed_gangs}
+        now = [gang for gang in gangs if gang.name in placed]
+        found = self._purchase(now, goes_on=False, known=parts[0].known, begun=homes)
+        is_whole = found is not None and found.placed_gangs == placed
+        if found is not None and is_whole and found.usd < sum(part.usd for part in parts) - CENT:
+            return [found]
+        self._market.snapshot.undo(start)
+        if found is not None and is_whole:
+            self.proofs.append(found.proof)
+        first = [gang for gang in gangs if gang.name in parts[0].asked]
+        return self._parts(
+            gangs, first=self._purchase(first, goes_on=False, known=parts[0].known, partial=parts[0].purchase)
+        )
 
     def _within_limits(self, gangs: Sequence[Gang], *, goes_on: bool) -> _Served | None:
         """What came of those asked now: of those that are pooled, those with room.
@@ -256,7 +300,7 @@ class JointPurchase:
             if pool.buy(binding=binding):
                 both = placed | pool.found()
                 in_turn = {gang.name: both[gang.name] for gang in gangs if gang.name in both}
-                return _Served({gang.name for gang in gangs}, in_turn, waits, pool.proof(), pool.bought)
+                return _Served({gang.name for gang in gangs}, in_turn, waits, pool.proof(), pool.bought, known)
             self._market.snapshot.undo(start)
             partial, left_out = pool.partial, pool.last_left()
             if partial is None or len(left_out) > self.limits.left_out * len(pool.demands):
@@ -269,3 +313,7 @@ class JointPurchase:
         found = [placed for name, placed in served.placed.items() if name in self.pooled and placed is not None]
         at_hand = frozenset(key for placed in found for key, place in placed.places if not place.price)
         return Proof(other.usd, at_hand, sum(placed.usd for placed in found))
+
+
+def _homes(parts: Iterable[_Served]) -> dict[str, Place]:
+    return {key: place for part in parts for key, place in part.homes.items()}

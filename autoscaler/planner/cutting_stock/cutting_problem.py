@@ -148,16 +148,11 @@ class CuttingProblem:
             near=math.inf if binding or at_hand or times < 1 else limits.near,
         )
         answer = search(begun=begun, deadline=works[0], proof=limits.work_of_proof)
-
-        def searched_again(found: Answer, work: float) -> Answer:
-            better = begun if any(found.left) else found.nodes
-            return found.or_better(search(begun=better, deadline=work, proof=limits.more_work_of_proof))
-
         for work in works[1:]:
             if not limits.is_enough(answer, at_hand=at_hand):
-                answer = searched_again(answer, work)
-        more = limits.more_within_limits(works[-1], answer) if binding and times >= 1 else 0.0
-        return searched_again(answer, more) if more else answer
+                better = begun if any(answer.left) else answer.nodes
+                answer = answer.or_better(search(begun=better, deadline=work, proof=limits.more_work_of_proof))
+        return answer
 
     def _is_hopeless(self, rows: Sequence[Row], limits: SearchLimits) -> bool:
         """Whether what is scarce leaves no nodes for all pods: they would cost more than if each had a node."""

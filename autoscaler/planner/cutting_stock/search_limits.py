@@ -78,10 +78,6 @@ class SearchLimits:
     """Pods from which on it is asked first whether limits leave room for all: that takes a tenth of a search."""
     work_within_limits: float = 1.0
     """As much work as usual, times this, for a purchase within limits: on openb bounds are close after 1.5 s."""
-    more_times_within_limits: float = 2.0
-    """As much work as before, times this, for a person's purchase within limits that is not ``near`` its bound. Where a
-    search stops short of its end, last digits decide, which kinds of CPU do not have in common: openb on 20 to 200
-    nodes of each type is 0 or 13 % above the bound after 1 s."""
     turns_within_limits: int = 3
     """Of admitting gangs and buying for them, where limits leave room for some only."""
     work_of_later_turns: float = 0.5
@@ -136,10 +132,6 @@ class SearchLimits:
             more = min(self.more_times_at_hand * most, self.most_at_hand)
             return [most, more] if more > most else [most]
         return [most, max(most, self.more_work + self.more_work_per_row * rows)]
-
-    def more_within_limits(self, work: float, answer: Answer) -> float:
-        """Returns how much more is searched within limits after so much; nought where that is near its bound."""
-        return self.more_times_within_limits * work if self.first is not None and answer.gap > self.near else 0.0
 
     def repacked(self, pods: int, *, times: float) -> int:
         """Rounds of packing anew the nodes for so many pods of many sizes; none where these would be very few."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations_with_replacement
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoscaler.inputs.offline_plan import OfflinePlan
+from autoscaler.planner.admission.joint_purchase import JointPurchase
 from autoscaler.solver.admission_lp import AdmissionLp, furthest
 from autoscaler.solver.column_generation import Generation
 from autoscaler.solver.column_pool import ColumnPool
@@ -143,6 +146,24 @@ def test_however_little_is_searched_a_plan_keeps_the_limits(tmp_path: Path, seco
     assert all(one.reason.endswith("but limits.nodes 60 leaves 0") for one in plan.waiting)
 
 
+def test_what_is_bought_in_several_purchases_has_one_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first alone little is proven of all. What is served is the same."""
+    dice = random.Random(1)  # noqa: S311 - the same each time
+    sizes = [(dice.choice((500, 900, 2_000, 3_000, 6_000, 11_000)), 1_024 * dice.randint(1, 20)) for _ in range(800)]
+    most = {"c.huge": 10, "g.one": 12, "g.four": 2}
+
+    def searched(folder: str) -> OfflinePlan:
+        (tmp_path / folder).mkdir()
+        return planned(tmp_path / folder, table(sizes), policy=policy("", most=most), seconds=0.05)
+
+    plan = searched("one")
+    monkeypatch.setattr(JointPurchase, "_are_far_from_proven", lambda *_: False)
+    apart = searched("several")
+    assert plan.usd_per_hour == apart.usd_per_hour
+    assert plan.placements == apart.placements
+    assert apart.lower_bound_usd_per_hour < 0.92 * plan.lower_bound_usd_per_hour
+
+
 def test_where_nothing_may_be_bought_no_gang_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is told that the limits are reached."""
     monkeypatch.setattr(AdmissionLp, "refutation", lambda *_: pytest.fail("asked about what may not be bought"))
@@ -207,10 +228,11 @@ def _seated(sizes: Sequence[tuple[int, int, int]], free: list[list[int]]) -> boo
     return False
 
 
-def policy(limits: str) -> str:
-    """Groups of all types in one zone."""
+def policy(limits: str, *, most: Mapping[str, int] = MappingProxyType({})) -> str:
+    """Groups of all types in one zone, of 1,000 nodes unless of ``most``."""
     groups = "".join(
-        f"  - {{name: {kind.replace('.', '-')}, instance_type: {kind}, zones: [us-east-1a], max: 1000}}\n"
-        for kind in GROUPS
+        f"  - {{name: {one.replace('.', '-')}, instance_type: {one}, zones: [us-east-1a], "
+        f"max: {most.get(one, 1000)}}}\n"
+        for one in GROUPS
     )
     return f"cluster: c\nlimits: {{{limits}}}\ngroups:\n{groups}"

@@ -304,10 +304,7 @@ def test_nodes_of_a_plan_to_begin_with_that_hold_too_much_are_not_taken() -> Non
 
 @pytest.mark.parametrize(("most", "left"), [(144, 240), (100, 335)])
 def test_a_search_begins_with_what_a_limit_that_kinds_share_is_worth(most: int, left: int) -> None:
-    """With fewer nodes than are cheapest: little work comes close to what is proven, and leaves few pods out.
-
-    How many are cheapest to a search so short hangs on the last digits, and so on the kind of CPU.
-    """
+    """With fewer nodes than are cheapest: little work comes close to what is proven, and leaves few pods out."""
     dice = random.Random(3)  # noqa: S311 - the same each time
     shapes = [
         Shape((500 * dice.randint(1, 30), 1_000 * dice.randint(1, 60), dice.choice((0, 0, 1, 2, 4))), 20 + one)

@@ -121,12 +121,3 @@ def test_a_person_who_asks_says_how_long() -> None:
     assert two.first == SearchLimits()
     assert two.work_for(10, 113) == pytest.approx(500 + 0.2 * 10 + 16)
     assert (two.work_per_pod, two.work_of_admission, two.work_at_hand) == (0.11, 1.0, 1.0)
-
-
-def test_a_person_s_purchase_within_limits_far_above_its_bound_is_searched_for_once_more() -> None:
-    """The loop goes by its budget; the next look goes on."""
-    asked = SearchLimits.within(timedelta(seconds=1))
-    far, near = Answer((), 10.3, 10.0, (1,)), Answer((), 10.2, 10.0, ())
-    assert asked.more_within_limits(300.0, far) == 600.0
-    assert asked.more_within_limits(300.0, near) == 0.0
-    assert LIMITS.more_within_limits(300.0, far) == 0.0
