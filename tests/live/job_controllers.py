@@ -73,11 +73,12 @@ def training_operator(plane: Plane, directory: Path) -> Iterator[None]:
     tmp = directory / "tmp"
     certificates = _certificates(tmp / "k8s-webhook-server" / "serving-certs")
     shutil.copy(plane.kubeconfig, tmp / "kubeconfig")
+    shutil.copy(binary, tmp)  # the user's cache may lie in /tmp, which it does not see
     webhook, health = free_ports(2)
     process = Process(
         name="training-operator",
         argv=(
-            *("unshare", "--mount", "sh", "-ec", _WITH_TMP, "sh", str(tmp), str(binary)),
+            *("unshare", "--mount", "sh", "-ec", _WITH_TMP, "sh", str(tmp), f"/tmp/{binary.name}"),  # noqa: S108 - its own
             *("--enable-scheme=tfjob", "--metrics-bind-address=0", f"--webhook-server-port={webhook}"),
             *(f"--health-probe-bind-address=127.0.0.1:{health}", f"--webhook-secret-name={_SECRET}"),
         ),
