@@ -22,7 +22,7 @@ class SearchLimits:
     """More for each of a few pods for which nodes are bought: rows are added with them. A few of their nodes at a time
     are packed anew at the end (:mod:`autoscaler.solver.neighbourhoods`), which does more for them."""
     few_pods: int = 100
-    work_of_first: float = 0.17125
+    work_of_first: float = 0.25
     """More for each of the first pods beyond those."""
     first_pods: int = 500
     work_per_pod: float = 0.1
