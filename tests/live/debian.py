@@ -42,6 +42,8 @@ ON_HOST: Final = {
     "ip": "iproute2",
 }
 """Programs that this machine needs, each with the Debian package that has it."""
+_KEYS: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+"""Those of Debian's archive, which an Ubuntu machine has in a package of that name."""
 _TRIAL: Final = """
 mkdir "$1/l" "$1/u" "$1/w" "$1/m"
 mount -t overlay overlay -o "lowerdir=$1/l,upperdir=$1/u,workdir=$1/w" "$1/m"
@@ -67,6 +69,7 @@ def why_not() -> str:
     if os.geteuid() != 0:
         return "machines need root: namespaces, mounts, a bridge"
     missing = {package for program, package in ON_HOST.items() if not shutil.which(program)}
+    missing |= set() if _KEYS.exists() else {_KEYS.stem}
     if missing and not shutil.which("apt-get"):
         return f"this machine lacks {', '.join(sorted(missing))} and has no apt-get to install them"
     if missing:
