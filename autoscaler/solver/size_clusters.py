@@ -47,7 +47,7 @@ def clustered(sizes: Amounts, counts: Amounts, like: Amounts, *, many: int = MAN
 
 def middles(sizes: Amounts, counts: Amounts, clusters: Sequence[Amounts]) -> Amounts:
     """What to plan for, for a pod of each cluster: a little more than they ask for on the average."""
-    found = [-(-(sizes[cluster] * counts[cluster, None]).sum(axis=0) // counts[cluster].sum()) for cluster in clusters]
+    found = [-(-_asked(sizes[cluster], counts[cluster]) // counts[cluster].sum()) for cluster in clusters]
     middle: Amounts = np.array(found, dtype=np.int64).reshape(-1, sizes.shape[1])
     largest = np.array([sizes[cluster].max(axis=0) for cluster in clusters], dtype=np.int64).reshape(middle.shape)
     middle += ((largest - middle) * _ABOVE).astype(np.int64)
@@ -56,7 +56,7 @@ def middles(sizes: Amounts, counts: Amounts, clusters: Sequence[Amounts]) -> Amo
         step = np.maximum(1, sizes[:, :_GPUS].max(axis=0) // _STEPS)
         near = np.where(asked > 0, np.maximum(1, (asked + step // 2) // step) * step, 0)
         many = np.array([counts[cluster].sum() for cluster in clusters])
-        if ((many[:, None] * abs(near - asked)).sum(axis=0) <= _DISTORTED * (many[:, None] * asked).sum(axis=0)).all():
+        if (_asked(abs(near - asked), many) <= _DISTORTED * _asked(asked, many)).all():
             middle[:, :_GPUS] = near
     return middle
 
@@ -68,7 +68,12 @@ def _entry(rows: Amounts, shares: Any, counts: Amounts) -> tuple[float, int, Amo
 
 def _waste(shares: Any, counts: Amounts) -> Any:
     """Returns by resource what would be planned for and not asked for, if all asked for the most that one asks for."""
-    return shares.max(axis=0) * counts.sum() - (counts[:, None] * shares).sum(axis=0)
+    return shares.max(axis=0) * counts.sum() - _asked(shares, counts)
+
+
+def _asked(amounts: Any, counts: Amounts) -> Any:
+    """Returns by resource what so many pods of each row ask for together."""
+    return (amounts * counts[:, None]).sum(axis=0)
 
 
 def _split(rows: Amounts, shares: Any, counts: Amounts) -> tuple[Amounts, Amounts]:

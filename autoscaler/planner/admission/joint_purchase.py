@@ -130,12 +130,11 @@ class JointPurchase:
         placed = {name for part in parts for name in part.placed_gangs}
         now = [gang for gang in gangs if gang.name in placed]
         found = self._purchase(now, goes_on=False, known=parts[0].known, begun=homes)
-        is_whole = found is not None and found.placed_gangs == placed
-        if found is not None and is_whole and found.usd < sum(part.usd for part in parts) - CENT:
-            return [found]
-        self._market.snapshot.undo(start)
-        if found is not None and is_whole:
+        if found is not None and found.placed_gangs == placed:
+            if found.usd < sum(part.usd for part in parts) - CENT:
+                return [found]
             self.proofs.append(found.proof)
+        self._market.snapshot.undo(start)
         first = [gang for gang in gangs if gang.name in parts[0].asked]
         return self._parts(
             gangs, first=self._purchase(first, goes_on=False, known=parts[0].known, partial=parts[0].purchase)

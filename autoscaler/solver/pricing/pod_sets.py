@@ -50,7 +50,7 @@ class Joiner:
         if known is None:
             parts = self._parts(devices, keep=3 * self.width)
             sets = Sets(*(np.concatenate(same) for same in zip(*parts, strict=True)))
-            chosen = highest(sets.values - dot(sets.sizes, self.weights), self.width)
+            chosen = highest(-self._loss(sets), self.width)
             known = self.known[devices] = Sets(sets.sizes[chosen], sets.values[chosen], sets.held[chosen])
         return known
 
@@ -67,10 +67,13 @@ class Joiner:
             parts.append(self._joined(lone, self._upto(left) if left else none, keep))
         return parts
 
+    def _loss(self, sets: Sets) -> Floats:
+        """Returns by how much each set weighs more than it is worth."""
+        loss: Floats = dot(sets.sizes, self.weights) - sets.values
+        return loss
+
     def _joined(self, one: Sets, other: Sets, keep: int) -> Sets:
-        loss = (dot(one.sizes, self.weights) - one.values)[:, None] + (dot(other.sizes, self.weights) - other.values)[
-            None, :
-        ]
+        loss = self._loss(one)[:, None] + self._loss(other)[None, :]
         fits = loss <= self.spare + TOLERANCE
         for kind in range(len(self.room)):
             fits &= one.sizes[:, None, kind] + other.sizes[None, :, kind] <= self.room[kind] + TOLERANCE

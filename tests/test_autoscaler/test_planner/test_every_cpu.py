@@ -59,7 +59,7 @@ def _is_by_the_cpu(node: ast.AST) -> bool:
             return True
         case ast.Attribute(value=ast.Name("np"), attr=name):
             return name in _BY_THE_CPU
-        case ast.Call(func=ast.Attribute(value=ast.Name("np"), attr="argsort"), keywords=given):
+        case ast.Call(func=ast.Attribute(attr="argsort"), keywords=given):
             return all(ast.unparse(one) != "kind='stable'" for one in given)
     return False
 
