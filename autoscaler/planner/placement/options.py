@@ -42,6 +42,11 @@ class _Script:
     puts: tuple[tuple[str, Shape, int | Place], ...]
     """(pod key, shape, number of the fresh node or a standing place)"""
 
+    @property
+    def key(self) -> object:
+        """Returns what tells it from other ways."""
+        return tuple(offering.group.name for offering in self.bins), self.puts
+
     def contents(self) -> list[list[Shape]]:
         """What each fresh node holds."""
         held: list[list[Shape]] = [[] for _ in self.bins]
@@ -69,14 +74,17 @@ def options_for(
         script = _open_for(rest, ranking, prefer)
         many = len(market.opened) - first
         opened += many
+        cost = _cost(market.opened[first:], market, own)
         snapshot.undo(filled)
         if script is None and not many:  # it is hopeless, whichever offering were opened first
             break
         for one in (script, _shrunk(script, market, within)) if script else ():
-            names = tuple(offering.group.name for offering in one.bins)
-            if (names, one.puts) in seen:
+            if one.key in seen:
                 continue
-            seen.add((names, one.puts))
+            seen.add(one.key)
+            if one is script:  # it has just been done
+                found.append((cost, _redo(items, one, market, within)))
+                continue
             if _replay(one, market, within) is not None:
                 found.append((_cost(market.opened[first:], market, own), _redo(items, one, market, within)))
             snapshot.undo(filled)
@@ -133,6 +141,8 @@ class _Ranking:
     _found: dict[tuple[int, int], Sequence[Offering]] = field(default_factory=dict)
     _of_many: dict[tuple[int, int], Sequence[Offering]] = field(default_factory=dict)
     """In this way: by shape and how many times ``_MANY`` pods are left."""
+    _held_by: dict[int, list[tuple[Offering, int]]] = field(default_factory=dict)
+    """By shape the offerings that hold it, and how many of it."""
 
     def of_a_way(self) -> _Ranking:
         """Returns a ranking for one way: what is found while its nodes are opened stands for no other."""
@@ -155,17 +165,20 @@ class _Ranking:
 
     def _by_cost(self, shape: Shape, left: int) -> Sequence[Offering]:
         market, ranked = self.market, []
-        for offering in market.with_room(shape.amounts):
+        for offering, holds in self._holders(shape):
             at_hand = len(market.at_hand(offering))
-            if not at_hand and not (self.buy and market.buyable(offering)):
-                continue
-            if not _is_there(market.sample(offering), self.within):
-                continue
-            holds = market.capacity(offering, shape)
-            if holds:
+            if at_hand or (self.buy and market.buyable(offering)):
                 nodes = ceil(left / holds)
                 ranked.append((max(0, nodes - at_hand) * offering.usd, nodes * offering.usd, offering.rank, offering))
         return [offering for *_, offering in sorted(ranked, key=lambda entry: entry[:3])]
+
+    def _holders(self, shape: Shape) -> list[tuple[Offering, int]]:
+        if shape.number not in self._held_by:
+            market = self.market
+            there = (one for one in market.with_room(shape.amounts) if _is_there(market.sample(one), self.within))
+            holds = ((one, market.capacity(one, shape)) for one in there)
+            self._held_by[shape.number] = [(one, many) for one, many in holds if many]
+        return self._held_by[shape.number]
 
 
 def _is_there(sample: Place, within: Within) -> bool:
