@@ -128,7 +128,8 @@ class Shelf:
     def _rank(self) -> None:
         order = np.argsort(self.values, kind="stable")
         best = np.full((len(self._cpu), len(self._memory)), -1, dtype=np.int32)
-        best[self._at_cpu[order], self._at_memory[order]] = np.arange(len(order), dtype=np.int32)
+        places = self._at_cpu[order] * len(self._memory) + self._at_memory[order]
+        np.maximum.at(best.ravel(), places, np.arange(len(order), dtype=np.int32))
         np.maximum.accumulate(best, axis=0, out=best)
         np.maximum.accumulate(best, axis=1, out=best)
         self._order, self._best = order, best
@@ -153,6 +154,7 @@ def _grown(
     """Shape after shape, the biggest first, so many of each; of sets of about the same size the best is kept."""
     scale = np.where(room > 0, room, 1.0)
     sizes, worth, held = np.zeros((1, len(room))), np.zeros(1), np.zeros((1, len(values)), dtype=np.int64)
+    lost, losses = np.zeros(1), dot(asked, weights) - values
     for one in np.argsort(-(asked / scale).max(axis=1), kind="stable"):
         size = asked[one]
         some = size > 0
@@ -161,16 +163,17 @@ def _grown(
         if times.max(initial=0) <= 0:
             continue
         parent, times = _multiples(times)
-        bigger = sizes[parent] + times[:, None] * size
-        worthier = worth[parent] + times * values[one]
-        loss = dot(bigger, weights) - worthier
+        loss = lost[parent] + times * losses[one]
         chosen = np.nonzero(loss <= spare + TOLERANCE)[0]
+        parent, times, lost = parent[chosen], times[chosen], loss[chosen]
+        sizes = sizes[parent] + times[:, None] * size
         if len(chosen) > most:
-            chosen = chosen[_best_of_cells(bigger[chosen], loss[chosen], room, _CELLS_OF_SHELF)]
-            chosen = chosen[highest(-loss[chosen], most)]
-        held = held[parent[chosen]]
-        held[:, one] += times[chosen]
-        sizes, worth = bigger[chosen], worthier[chosen]
+            chosen = _best_of_cells(sizes, lost, room, _CELLS_OF_SHELF)
+            chosen = chosen[highest(-lost[chosen], most)]
+            parent, times, lost, sizes = parent[chosen], times[chosen], lost[chosen], sizes[chosen]
+        worth = worth[parent] + times * values[one]
+        held = held[parent]
+        held[:, one] += times
     if sizes.any(axis=1).all():  # a node without any of them must stay possible
         sizes, worth = np.vstack([np.zeros_like(sizes[:1]), sizes]), np.append(0.0, worth)
         held = np.vstack([np.zeros_like(held[:1]), held])
@@ -195,7 +198,8 @@ def _best_of_cells(sizes: Floats, loss: Floats, room: Floats, many: int) -> Whol
     """Returns, of the sets that take about the same of a node, the one that loses least."""
     cells = (sizes[:, :GPUS] * (many / np.where(room[:GPUS] > 0, room[:GPUS], 1.0))).astype(np.int64)
     cell = (sizes[:, GPUS].astype(np.int64) * (many + 1) + cells[:, CPU]) * (many + 1) + cells[:, MEMORY]
-    order = np.lexsort((loss, cell))
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = cell[order][1:] != cell[order][:-1]
-    return order[first]
+    order = np.argsort(loss, kind="stable")
+    first = np.full(int(cell.max(initial=0)) + 1, len(order), dtype=np.int64)
+    np.minimum.at(first, cell[order], np.arange(len(order)))
+    found: Whole = order[first[first < len(order)]]
+    return found

@@ -148,7 +148,7 @@ def test_however_little_is_searched_a_plan_keeps_the_limits(tmp_path: Path, seco
 
 def test_what_is_bought_in_several_purchases_has_one_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first alone little is proven of all. What is served is the same."""
-    dice = random.Random(1)  # noqa: S311 - the same each time
+    dice = random.Random(4)  # noqa: S311 - the same each time
     sizes = [(dice.choice((500, 900, 2_000, 3_000, 6_000, 11_000)), 1_024 * dice.randint(1, 20)) for _ in range(800)]
     most = {"c.huge": 10, "g.one": 12, "g.four": 2}
 
@@ -161,7 +161,7 @@ def test_what_is_bought_in_several_purchases_has_one_bound(tmp_path: Path, monke
     apart = searched("several")
     assert plan.usd_per_hour == apart.usd_per_hour
     assert plan.placements == apart.placements
-    assert apart.lower_bound_usd_per_hour < 0.92 * plan.lower_bound_usd_per_hour
+    assert apart.lower_bound_usd_per_hour < 0.9 * plan.lower_bound_usd_per_hour
 
 
 def test_where_nothing_may_be_bought_no_gang_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
