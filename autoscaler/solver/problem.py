@@ -180,9 +180,13 @@ class Cutting:
         return proven(self.apart, self.problem, generation.weights, generation.charges)
 
     def worths(self, generation: Generation, shapes: int) -> tuple[Floats, ...]:
-        """Returns by the number of a shape what each of its pods costs by the bound; else nothing."""
+        """Returns by the number of a shape what each of its pods costs by the bound."""
         found = [np.empty(0)] * shapes
-        if self.apart is not None:
+        if self.apart is None:
+            for price, several in zip(generation.prices, self.shape_of, strict=True):
+                for number in several:
+                    found[number] = np.array([price])
+        else:
             numbers = [one for several in self.shape_of for one in several]
             ends = np.cumsum([self.members[one] for one in numbers])[:-1]
             worth = worths(self.apart, self.problem, generation.weights)

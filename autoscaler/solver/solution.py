@@ -30,7 +30,7 @@ class Answer:
     left: tuple[int, ...]
     """Pods of each shape for which there is no node."""
     worths: tuple[Floats, ...] = field(default=(), compare=False)
-    """By shape what each of the pods that it stands for costs by the bound, where some stand for others."""
+    """By shape what each of the pods that it stands for costs by the bound: of one that stands for no other, one."""
 
     @property
     def gap(self) -> float:

@@ -92,14 +92,15 @@ def cheapest(
     if rounds and known is not None and market.apart is None:
         market.remember(known, generation)
     plans = _rounded(market, generation, generation.watch, rounds=turns, neighbourhoods=neighbourhoods)
-    answer = market.answer(plans, shapes, partial(market.bound, generation))
+    worths, bound = market.worths(generation, len(shapes)), partial(market.bound, generation)
+    answer = replace(market.answer(plans, shapes, bound), worths=worths)
     if market.apart is not None:
-        return replace(answer, worths=market.worths(generation, len(shapes)))
+        return answer
     more = _more_of_proof(answer, generation, near=near, proof=proof)
     if not turns or not more:
         return answer
     generation.prove_exactly(generation.watch.within(more))
-    return market.answer(plans, shapes, partial(market.bound, generation))
+    return replace(market.answer(plans, shapes, bound), worths=worths)
 
 
 def _more_of_proof(answer: Answer, generation: Generation, *, near: float, proof: float) -> float:

@@ -56,6 +56,11 @@ class SizeClusters:
         ]
         return cls(rows, groups, found)
 
+    @classmethod
+    def each(cls, rows: Sequence[Shape]) -> SizeClusters:
+        """Every row by itself."""
+        return cls(rows, [np.array([row]) for row in range(len(rows))], rows)
+
     def seated(self, answer: Answer, kinds: Sequence[Kind]) -> list[Nodes]:
         """The answer's nodes with real pods by row, each of the cheapest kind that holds them."""
         number_of = {kind.name: number for number, kind in enumerate(kinds)}

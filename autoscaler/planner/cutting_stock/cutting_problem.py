@@ -147,12 +147,28 @@ class CuttingProblem:
             enumerated=limits.work_enumerated if at_hand else 1.0,
             near=math.inf if binding or at_hand or times < 1 else limits.near,
         )
-        answer = search(begun=begun, deadline=works[0], proof=limits.work_of_proof)
+        rounds = 0 if binding or once else limits.repacked_if_far(size[0], times=times)
+        proofs = (limits.work_of_proof, limits.more_work_of_proof)
+        answer = self._repacked(search(begun=begun, deadline=works[0], proof=proofs[0]), limits, rounds=rounds)
         for work in works[1:]:
             if not limits.is_enough(answer, at_hand=at_hand):
                 better = begun if any(answer.left) else answer.nodes
-                answer = answer.or_better(search(begun=better, deadline=work, proof=limits.more_work_of_proof))
+                more = search(begun=better, deadline=work, proof=proofs[1])
+                answer = answer.or_better(self._repacked(more, limits, rounds=rounds))
         return answer
+
+    def _repacked(self, answer: Answer, limits: SearchLimits, *, rounds: int) -> Answer:
+        """The same pods on nodes that cost less, if packing them anew finds any, where it is far above its bound."""
+        if not rounds or any(answer.left) or not limits.is_far(answer, at_hand=bool(self.free)):
+            return answer
+        bought = [kind for kind in self.kinds if kind.name not in self.free]
+        nodes = SizeClusters.each(self.rows).repacked(answer.nodes, answer, bought, rounds=rounds)
+        if any(_exceeds(nodes, limit) for limit in self.limits):
+            return answer
+        usd_of = {kind.name: kind.usd for kind in self.kinds}
+        return answer.or_better(
+            replace(answer, nodes=tuple(nodes), usd=sum(usd_of[one.kind] * one.times for one in nodes))
+        )
 
     def _is_hopeless(self, rows: Sequence[Row], limits: SearchLimits) -> bool:
         """Whether what is scarce leaves no nodes for all pods: they would cost more than if each had a node."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from autoscaler.solver.deadline import UNITS, Watch
-from autoscaler.solver.lp.arrays import Floats, Whole, dot, highest
+from autoscaler.solver.lp.arrays import GPUS, Floats, Whole, dot, highest
 from autoscaler.solver.lp.columns import Columns
 from autoscaler.solver.pricing.dual_weights import Bins, Weights
 from autoscaler.solver.pricing.grid import Grid
@@ -37,6 +37,7 @@ class ColumnSearch:
         problem = columns.problem
         self.columns, self.problem, self.watch = columns, problem, watch
         self.grid = Grid.of(problem)
+        self._unit = UNITS.kind if problem.sizes[:, GPUS].any() else UNITS.kind_without_devices
         self._bins = Bins(problem)
         self.weights = Weights(problem, columns.usd, self._bins)
         self.values: Floats = np.zeros(len(problem.usd))
@@ -90,7 +91,7 @@ class ColumnSearch:
             if turn and self.watch.spent() > UNTIL:
                 break
             usd = self._charged(kind)
-            self.count(UNITS.kind)
+            self.count(self._unit)
             found = self._found(kind, prices, least=usd * (1 - SLACK))
             values[kind] = float(found.values[0]) if len(found.values) else 0.0
             worth = values[kind] / usd

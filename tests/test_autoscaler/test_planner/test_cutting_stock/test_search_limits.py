@@ -39,6 +39,16 @@ def test_where_a_plan_is_far_above_its_bound_a_second_search_pays() -> None:
     assert sum(ratios) < 0.97 * len(ratios)
 
 
+def test_where_a_plan_is_far_above_its_bound_its_nodes_are_packed_anew() -> None:
+    """Whole nodes of 100 sizes and more are too much for the solver alone: it is through before all pods have one."""
+    found = [_plan(seed) for seed in (175, 250, 279)]
+    as_found = [_plan(seed, replace(LIMITS, repacked_of_far=0.0)) for seed in (175, 250, 279)]
+    ratios = [one.usd_per_hour / other.usd_per_hour for one, other in zip(found, as_found, strict=True)]
+    assert max(ratios) < 0.99
+    assert sum(ratios) < 0.96 * len(ratios)
+    assert all(one.usd_per_hour < 1.05 * one.lower_bound_usd_per_hour for one in found)
+
+
 @pytest.mark.parametrize("seed", [2, 6, 14])
 def test_many_pods_of_few_sizes_are_proven_to_cost_what_they_cost(seed: int) -> None:
     """By the best filling of each kind; by what whole nodes weigh alone, much less is proven."""
@@ -79,6 +89,16 @@ def test_beside_free_places_only_much_money_is_worth_another_search() -> None:
     assert not LIMITS.is_enough(Answer((), 15.1, 10.0, ()), at_hand=True)
     assert not LIMITS.is_enough(Answer((), 10.3, 10.0, ()), at_hand=False)
     assert LIMITS.is_enough(Answer((), 1020.0, 1000.0, ()), at_hand=True)
+
+
+def test_only_what_is_far_above_something_that_is_proven_is_packed_anew() -> None:
+    """A person's plan sooner than the loop's."""
+    asked, plan = SearchLimits.within(timedelta(seconds=1)), Answer((), 10.22, 10.0, ())
+    assert asked.is_far(plan, at_hand=False)
+    assert not LIMITS.is_far(plan, at_hand=False)
+    assert not LIMITS.is_far(Answer((), 10.0, 0.0, ()), at_hand=False)
+    assert LIMITS.repacked_if_far(300, times=1.0) == LIMITS.rounds_of_repacking // 2
+    assert LIMITS.repacked_if_far(10**6, times=1.0) == 0
 
 
 def test_pods_that_are_left_are_searched_for_again_only_for_a_person() -> None:
