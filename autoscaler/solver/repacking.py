@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoscaler.solver.lp.arrays import CPU, EPSILON, GPUS, MEMORY, Floats, Mask, Whole
+from autoscaler.solver.lp.arrays import CPU, EPSILON, GPUS, MEMORY, Floats, Mask, Whole, dot
 from autoscaler.solver.pricing.best_fit import paid
 
 _PODS = 120
@@ -56,11 +56,19 @@ class Packing:
     """By kind, the cheapest first."""
     available: Floats
     """By kind: so many nodes are to be had at most."""
+    uses: Floats
+    """[limit, kind]: what a node takes of a limit that kinds share."""
+    most: Floats
+    """By limit."""
 
-    def left(self, nodes: Iterable[Node]) -> Floats:
-        """Returns by kind how many are to be had beside these; below nought: there are not so many."""
-        found: Floats = self.available - np.bincount([node.kind for node in nodes], minlength=len(self.usd))
-        return found
+    def used(self, nodes: Iterable[Node]) -> Scarce:
+        """Returns what these take."""
+        many = np.bincount([node.kind for node in nodes], minlength=len(self.usd)).astype(float)
+        return Scarce(many, dot(self.uses, many))
+
+    def left(self, nodes: Iterable[Node]) -> Scarce:
+        """Returns what is to be had beside these."""
+        return Scarce(self.available, self.most).less(self.used(nodes))
 
     def cheapest(self, pods: Whole) -> int:
         """The first kind that holds all these pods; of which there is no end, if there is such a one."""
@@ -68,6 +76,24 @@ class Packing:
         fits &= self.may[list(set(self.classes[pods].tolist()))].all(axis=0)
         endless = fits & np.isinf(self.available)
         return int(np.argmax(endless if endless.any() else fits))
+
+
+class Scarce(NamedTuple):
+    """Nodes, and what they take of limits that kinds share."""
+
+    nodes: Floats
+    """By kind."""
+    limits: Floats
+    """By limit."""
+
+    def is_there(self, before: Scarce | None = None) -> bool:
+        """Whether, of what is left, no more has been taken than there is; or no more than had been ``before``."""
+        nodes, limits = (0.0, 0.0) if before is None else (np.minimum(0.0, one) for one in before)
+        return bool((self.nodes >= nodes).all() and (self.limits >= limits - EPSILON).all())
+
+    def less(self, other: Scarce) -> Scarce:
+        """Returns what remains without that."""
+        return Scarce(self.nodes - other.nodes, self.limits - other.limits)
 
 
 class Node(NamedTuple):
@@ -127,7 +153,7 @@ def improved(packing: Packing, nodes: Sequence[Node], *, rounds: int) -> list[No
     some = round(rounds * _TWICE)
     plan = search.improved(list(nodes), some)
     other = packed(packing, everything) if some >= _WORTH_TWO else []
-    if other and (packing.left(other) >= 0).all():
+    if other and packing.left(other).is_there():
         plan = min(plan, search.improved(other, some), key=lambda plan: _usd(packing, plan))
     return search.improved(plan, rounds - some)
 
@@ -148,11 +174,9 @@ class _Search:
 
     def _repacked(self, plan: list[Node], groups: Sequence[Sequence[int]]) -> list[Node]:
         left = self.packing.left(plan)
-        usable = np.tile(left >= 1, (len(groups), 1))
-        for group, row in zip(groups, usable, strict=True):
-            row[[plan[one].kind for one in group]] = True
+        usable = np.array([self._usable([plan[one].kind for one in group], left) for group in groups])
         usual = [kind for kind, _ in Counter(node.kind for node in plan).most_common(_PROMISING)]
-        tried = [kind for kind in dict.fromkeys([*usual, *self.promising]) if left[kind] >= 1]
+        tried = [kind for kind in dict.fromkeys([*usual, *self.promising]) if left.nodes[kind] >= 1]
         kinds = np.array(
             [
                 self._kinds([plan[one].kind for one in group], tried, row)
@@ -163,18 +187,25 @@ class _Search:
         gone, new = set[int](), list[Node]()
         for group, found in zip(groups, _Tries(self.packing, parts, kinds, usable, self.draw).packed(), strict=True):
             old = [plan[one] for one in group]
-            more = Counter(node.kind for node in found)
-            more.subtract(node.kind for node in old)
-            is_cheaper = _usd(self.packing, found) < _usd(self.packing, old) - EPSILON
-            if is_cheaper and all(left[kind] >= many for kind, many in more.items()):
+            if _usd(self.packing, found) >= _usd(self.packing, old) - EPSILON:
+                continue
+            beside = left.less(self.packing.used(found).less(self.packing.used(old)))
+            if beside.is_there(left):
                 gone.update(group)
                 new += found
-                left[list(more)] -= list(more.values())
+                left = beside
         return [node for one, node in enumerate(plan) if one not in gone] + new
+
+    def _usable(self, own: Sequence[int], left: Scarce) -> Mask:
+        """By kind: whether a node of it may take the place of nodes of these."""
+        free = left.limits + self.packing.uses[:, list(own)].sum(axis=1)
+        usable: Mask = (left.nodes >= 1) & (self.packing.uses <= free[:, None] + EPSILON).all(axis=0)
+        usable[list(own)] = True
+        return usable
 
     def _kinds(self, own: Sequence[int], tried: Sequence[int], usable: Mask) -> list[int]:
         """Kinds to pack some nodes anew with."""
-        usual = self.draw.choice(np.array(tried or own), _KINDS - _ANY).tolist()
+        usual = self.draw.choice(np.array([one for one in tried if usable[one]] or own), _KINDS - _ANY).tolist()
         drawn = self.draw.choice(np.nonzero(usable)[0], _ANY).tolist()
         return [*[*own[:_OWN], *usual][: _KINDS - _ANY], *drawn]
 

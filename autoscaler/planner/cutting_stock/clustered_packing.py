@@ -16,7 +16,7 @@ import numpy as np
 
 from autoscaler.planner.cutting_stock.sized_slots import Middle, SizedSlots
 from autoscaler.solver.lp.arrays import Whole, by_pattern
-from autoscaler.solver.problem import Cutting, Kind, Shape
+from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
 from autoscaler.solver.repacking import Node, Packing, improved, joined, packed
 from autoscaler.solver.size_clusters import MANY, clustered, middles
 from autoscaler.solver.solution import Answer, Nodes
@@ -85,14 +85,23 @@ class SizeClusters:
             if pods
         ]
 
-    def repacked(self, nodes: Sequence[Nodes], answer: Answer, kinds: Sequence[Kind], *, rounds: int) -> list[Nodes]:
+    def repacked(
+        self,
+        nodes: Sequence[Nodes],
+        answer: Answer,
+        kinds: Sequence[Kind],
+        limits: Sequence[Limit],
+        *,
+        rounds: int,
+    ) -> list[Nodes]:
         """The same nodes, and some for the pods that they leave, improved (:mod:`autoscaler.solver.repacking`).
 
         ``kinds``: of which there may be more or fewer then; other nodes stay, and so do pods that none of these holds.
+        ``limits``: that these share; none where pods are of several parts.
         """
         if not kinds:
             return list(nodes)
-        pods = _Pods(self, answer, kinds)
+        pods = _Pods(self, answer, kinds, limits)
         kept, plans = list[Nodes](), defaultdict[str, list[Node]](list)
         for lot in nodes:
             for held in [pods.taken(lot) for _ in range(lot.times)]:
@@ -103,7 +112,7 @@ class SizeClusters:
         for part, waiting in pods.left().items():
             plans[part], left = joined(pods.packing, plans[part], waiting)
             more = plans[part] + packed(pods.packing, left)
-            plans[part] = more if (pods.packing.left(more) >= 0).all() else plans[part]
+            plans[part] = more if pods.packing.left(more).is_there() else plans[part]
         better = {part: improved(pods.packing, plan, rounds=rounds) for part, plan in plans.items()}
         return kept + [pods.told(node, part) for part, plan in better.items() for node in plan]
 
@@ -111,9 +120,9 @@ class SizeClusters:
 class _Pods:
     """The pods of some rows one by one, those that some of these kinds hold."""
 
-    def __init__(self, clusters: SizeClusters, answer: Answer, kinds: Sequence[Kind]) -> None:
+    def __init__(self, clusters: SizeClusters, answer: Answer, kinds: Sequence[Kind], limits: Sequence[Limit]) -> None:
         self.kinds = frozenset(kind.name for kind in kinds)
-        cutting = Cutting.of(clusters.rows, kinds, [])
+        cutting = Cutting.of(clusters.rows, kinds, limits)
         problem, self._rows = cutting.problem, clusters.rows
         order = np.argsort(problem.usd, kind="stable")
         self._names = [cutting.names[kind] for kind in order.tolist()]
@@ -139,6 +148,8 @@ class _Pods:
             rooms=problem.rooms[order],
             usd=problem.usd[order],
             available=problem.available[order],
+            uses=problem.uses[:, order],
+            most=problem.most,
         )
 
     def taken(self, lot: Nodes) -> Whole:

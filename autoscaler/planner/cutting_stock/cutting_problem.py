@@ -147,7 +147,7 @@ class CuttingProblem:
             enumerated=limits.work_enumerated if at_hand else 1.0,
             near=math.inf if binding or at_hand or times < 1 else limits.near,
         )
-        rounds = 0 if binding or once else limits.repacked_if_far(size[0], times=times)
+        rounds = 0 if once else limits.repacked_if_far(size[0], times=times)
         proofs = (limits.work_of_proof, limits.more_work_of_proof)
         answer = self._repacked(search(begun=begun, deadline=works[0], proof=proofs[0]), limits, rounds=rounds)
         for work in works[1:]:
@@ -162,9 +162,7 @@ class CuttingProblem:
         if not rounds or any(answer.left) or not limits.is_far(answer, at_hand=bool(self.free)):
             return answer
         bought = [kind for kind in self.kinds if kind.name not in self.free]
-        nodes = SizeClusters.each(self.rows).repacked(answer.nodes, answer, bought, rounds=rounds)
-        if any(_exceeds(nodes, limit) for limit in self.limits):
-            return answer
+        nodes = SizeClusters.each(self.rows).repacked(answer.nodes, answer, bought, self.limits, rounds=rounds)
         usd_of = {kind.name: kind.usd for kind in self.kinds}
         return answer.or_better(
             replace(answer, nodes=tuple(nodes), usd=sum(usd_of[one.kind] * one.times for one in nodes))
@@ -214,11 +212,10 @@ class CuttingProblem:
             if many
         )
         nodes: Sequence[Nodes] = answer.nodes if clusters is None else clusters.seated(answer, self.kinds)
-        rounds = 0 if binding or left else limits.repacked(sum(row.count for row in rows), times=times)
+        rounds = 0 if left else limits.repacked(sum(row.count for row in rows), times=times)
         if clusters is not None and answer.worths and rounds:
             bought = [kind for kind in self.kinds if kind.name not in self.free]
-            better = clusters.repacked(nodes, answer, bought, rounds=rounds)
-            nodes = nodes if any(_exceeds(better, limit) for limit in self.limits) else better
+            nodes = clusters.repacked(nodes, answer, bought, self.limits, rounds=rounds)
         if any(_exceeds(nodes, limit) for limit in self.limits):
             return None
         nodes = nodes if self.zones is not None else self._of_first_kinds(nodes)

@@ -16,14 +16,18 @@ ROUNDS = 6
 
 @st.composite
 def packings(draw: st.DrawFn) -> Packing:
-    """Pods of one or two classes and kinds of node, the last of which takes every pod."""
+    """Pods of one or two classes and kinds of node, the last of which takes every pod.
+
+    Of each limit there is about what a node of that kind for each pod takes.
+    """
     kinds = draw(st.integers(1, 5))
     rooms = [[draw(st.integers(1, 16)) for _ in "cm"] + [draw(st.integers(0, 2)), 4] for _ in range(kinds)]
-    rooms.append([16, 16, 2, 4])
+    rooms.append([16, 16, 2, draw(st.integers(1, 4))])
     usd = sorted(draw(st.floats(0.1, 9.0)) for _ in rooms)
     pods = [
         [draw(st.integers(0, 16)) for _ in "cm"] + [draw(st.integers(0, 2)), 1] for _ in range(draw(st.integers(1, 40)))
     ]
+    uses = [[draw(st.integers(0, 3)) for _ in rooms] for _ in range(draw(st.integers(0, 2)))]
     classes = draw(st.integers(1, 2))
     may = np.ones((classes, len(rooms)), dtype=bool)
     if classes > 1:
@@ -36,6 +40,8 @@ def packings(draw: st.DrawFn) -> Packing:
         rooms=np.array(rooms, dtype=float),
         usd=np.array(usd),
         available=np.array([draw(st.sampled_from((1.0, 2.0, np.inf))) for _ in usd[1:]] + [np.inf]),
+        uses=np.array(uses, dtype=float).reshape(-1, len(rooms)),
+        most=np.array([row[-1] * len(pods) + draw(st.integers(-1, 3)) for row in uses], dtype=float),
     )
 
 
@@ -60,7 +66,7 @@ def test_all_pods_have_nodes_that_cost_no_more(packing: Packing) -> None:
     check(packing, packed(packing, np.arange(len(packing.sizes))))
     better = improved(packing, alone, rounds=ROUNDS)
     check(packing, better)
-    assert (packing.left(better) >= 0).all()
+    assert packing.left(better).is_there(packing.left(alone))
     assert usd(packing, better) <= usd(packing, alone) + 1e-6
     again = improved(packing, alone, rounds=ROUNDS)
     assert [(node.kind, node.pods.tolist()) for node in again] == [(node.kind, node.pods.tolist()) for node in better]
@@ -90,6 +96,8 @@ def test_no_nodes_are_no_nodes() -> None:
         rooms=np.full((1, 4), 2.0),
         usd=np.ones(1),
         available=np.ones(1),
+        uses=np.ones((1, 1)),
+        most=np.full(1, 2.0),
     )
     assert improved(packing, [], rounds=ROUNDS) == []
     assert packed(packing, np.empty(0, dtype=np.int64)) == []
@@ -97,3 +105,23 @@ def test_no_nodes_are_no_nodes() -> None:
     assert improved(packing, alone, rounds=0) == alone
     packing = replace(packing, available=np.full(1, 2.0))
     assert usd(packing, improved(packing, alone, rounds=ROUNDS)) == pytest.approx(1.0)
+
+
+def test_a_kind_that_a_limit_forbids_is_not_filled() -> None:
+    """Its pods would be said to be on another, which does not hold as many."""
+    packing = Packing(
+        sizes=np.array([[1.0, 1.0, 0.0, 1.0]] * 4),
+        worth=np.full(4, 0.5),
+        classes=np.zeros(4, dtype=np.int64),
+        may=np.ones((1, 3), dtype=bool),
+        rooms=np.array([[1.0, 1.0, 0.0, 1.0], [4.0, 4.0, 0.0, 4.0], [9.0, 9.0, 0.0, 1.0]]),
+        usd=np.array([1.0, 2.0, 3.0]),
+        available=np.full(3, np.inf),
+        uses=np.array([[0.0, 1.0, 0.0]]),
+        most=np.zeros(1),
+    )
+    better = improved(packing, [Node(2, np.array([pod])) for pod in range(4)], rounds=ROUNDS)
+    check(packing, better)
+    assert usd(packing, better) == pytest.approx(4.0)
+    allowed = improved(replace(packing, most=np.ones(1)), better, rounds=ROUNDS)
+    assert usd(packing, allowed) == pytest.approx(2.0)
