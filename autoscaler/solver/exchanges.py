@@ -2,7 +2,7 @@
 
 The master may give a place to a smaller pod, and says only how often a pod of one shape takes one of another. Rounded
 as they are, its fillings would ask for pods of which there are not as many, and what is put in their places is
-missing elsewhere. Written out they hold the pods that there are, and cost the same.
+missing elsewhere. Written out they hold the pods that there are, and cost the same; or nearly, where that takes many.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import numpy as np
 from autoscaler.solver.lp.arrays import Floats, Mask, Whole, dot
 
 _NOTHING = 1e-6
+_EACH, _MORE = 2, 2
+"""Ways in which a filling is written out at most: so many for each time that it is used, and so many more. With all of
+them, of 150 sizes 31,000 fillings were known in the end, where 3,000 led to as good plans."""
 
 
 def written_out(fillings: Whole, values: Floats, swaps: Whole, swapped: Floats) -> list[Whole]:
@@ -24,7 +27,8 @@ def written_out(fillings: Whole, values: Floats, swaps: Whole, swapped: Floats) 
     """
     shares = _shares(dot(fillings.T, values), swaps, swapped)
     whole: Mask = np.diagonal(shares) >= 1 - _NOTHING
-    return [_variants(pods, shares, whole) for pods in fillings]
+    most = np.ceil(_EACH * values + _MORE).astype(np.int64).tolist()
+    return [_variants(pods, shares, whole, most=many) for pods, many in zip(fillings, most, strict=True)]
 
 
 def _shares(places: Floats, swaps: Whole, swapped: Floats) -> Floats:
@@ -53,14 +57,16 @@ def _shares(places: Floats, swaps: Whole, swapped: Floats) -> Floats:
     return shares
 
 
-def _variants(pods: Whole, shares: Floats, whole: Mask) -> Whole:
-    """The filling in as many ways as keep the shares of all its places."""
+def _variants(pods: Whole, shares: Floats, whole: Mask, *, most: int) -> Whole:
+    """The filling in as many ways as keep the shares of all its places, or about keep them where these are too many."""
     given = [row for row in np.nonzero(pods)[0].tolist() if not whole[row]]
     takers = {row: np.nonzero(shares[row] > _NOTHING)[0] for row in given}
     ends = {row: np.cumsum(shares[row, takers[row]]) for row in given}
     cuts = np.concatenate([[0.0, 1.0], *((ends[row][:-1] / ends[row][-1] * pods[row]) % 1 for row in given)])
     cuts.sort()
     middles = [(one + other) / 2 for one, other in pairwise(cuts.tolist()) if other - one > _NOTHING]
+    if len(middles) > most:
+        middles = ((np.arange(most) + 0.5) / most).tolist()
     found = np.repeat(pods[None], len(middles), axis=0)
     found[:, given] = 0
     for line, middle in enumerate(middles):

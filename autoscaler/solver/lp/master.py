@@ -20,7 +20,7 @@ import numpy as np
 
 from autoscaler.solver.lp.arrays import Floats, Mask, Whole, dot
 from autoscaler.solver.lp.capacity import Stock
-from autoscaler.solver.lp.linear_program import quiet_solver
+from autoscaler.solver.lp.linear_program import quiet_solver, run
 
 NEVER = 1e6
 """Dollars per hour for leaving a pod without a node, where that is the only way: more than any node costs."""
@@ -226,7 +226,7 @@ class Master:
     def solve(self) -> Floats:
         """The price of one pod of each shape."""
         self._put_in()
-        self.solver.run()
+        run(self.solver)
         duals = np.array(self.solver.getSolution().row_dual)
         self.charges = np.maximum(0.0, -duals[self.limits])
         self.shortage = dot(self.charges, self.uses)

@@ -12,7 +12,7 @@ import highspy
 import numpy as np
 
 from autoscaler.solver.lp.arrays import Floats, Whole
-from autoscaler.solver.lp.linear_program import quiet_solver
+from autoscaler.solver.lp.linear_program import quiet_solver, run
 from autoscaler.solver.lp.master import NEVER, PRIMAL, Problem
 
 _NOTHING = 1e-7
@@ -112,7 +112,7 @@ class Relaxation:
 
     def solve(self) -> Relaxed:
         """Solves from nothing the first time; then more columns leave what was found as it is possible."""
-        self._solver.run()
+        run(self._solver)
         self._solver.setOptionValue("simplex_strategy", PRIMAL)
         solution, rows = self._solver.getSolution(), self._rows
         duals, rooms = np.array(solution.row_dual), self._problem.rooms[self._kinds]

@@ -55,6 +55,15 @@ def test_a_place_is_shared_as_it_is_swapped() -> None:
     assert sorted(ways.tolist()) == [[0, 1], [1, 0]]
 
 
+def test_a_filling_is_written_out_in_few_ways() -> None:
+    """Each other way is one more column, and hundreds of sizes may take a place; few ways about keep the shares."""
+    swaps = np.array([(0, taker) for taker in range(1, 60)])
+    (ways,) = written_out(np.array([[30, *[0] * 59]]), np.array([1.0]), swaps, np.linspace(0.1, 0.8, 59))
+    assert len(ways) <= 4
+    assert (ways.sum(axis=1) == 30).all()
+    assert (abs(ways.mean(axis=0)[1:] - np.linspace(0.1, 0.8, 59)) < 0.3).all()
+
+
 def test_no_place_on_a_machine_is_lost_to_rounding() -> None:
     """Machines hold what the bound says they do, though most places are for pods larger than those that there are."""
     dice = random.Random(47)  # noqa: S311 - the same pods every time
