@@ -33,6 +33,7 @@ from autoscaler.solver.solve import cheapest, lower_bound
 _MEBI = 2**20
 _FREE = 1e-6
 """The solver wants a price of everything."""
+_ROUNDING = 1e-9
 
 
 class Want(NamedTuple):
@@ -163,9 +164,21 @@ class CuttingProblem:
             return answer
         bought = [kind for kind in self.kinds if kind.name not in self.free]
         nodes = SizeClusters.each(self.rows).repacked(answer.nodes, answer, bought, self.limits, rounds=rounds)
+        if self._exceeds(nodes):
+            return answer
         usd_of = {kind.name: kind.usd for kind in self.kinds}
         return answer.or_better(
             replace(answer, nodes=tuple(nodes), usd=sum(usd_of[one.kind] * one.times for one in nodes))
+        )
+
+    def _exceeds(self, nodes: Iterable[Nodes]) -> bool:
+        """Whether these take more of a limit than there is."""
+        many = Counter[str]()
+        for lot in nodes:
+            many[lot.kind] += lot.times
+        return any(
+            sum(limit.uses.get(kind, 0.0) * times for kind, times in many.items()) > limit.most + _ROUNDING
+            for limit in self.limits
         )
 
     def _is_hopeless(self, rows: Sequence[Row], limits: SearchLimits) -> bool:
@@ -215,8 +228,9 @@ class CuttingProblem:
         rounds = 0 if left else limits.repacked(sum(row.count for row in rows), times=times)
         if clusters is not None and answer.worths and rounds:
             bought = [kind for kind in self.kinds if kind.name not in self.free]
-            nodes = clusters.repacked(nodes, answer, bought, self.limits, rounds=rounds)
-        if any(_exceeds(nodes, limit) for limit in self.limits):
+            better = clusters.repacked(nodes, answer, bought, self.limits, rounds=rounds)
+            nodes = nodes if self._exceeds(better) else better
+        if self._exceeds(nodes):
             return None
         nodes = nodes if self.zones is not None else self._of_first_kinds(nodes)
         purchases = tuple(
@@ -351,10 +365,6 @@ def cutting_problem(
         problem.kinds.append(Kind(name, room, offerings[name].usd, None if many >= most else many))
     problem.rows = [problem.row(want, many) for want, many in counts.items()]
     return problem
-
-
-def _exceeds(nodes: Iterable[Nodes], limit: Limit) -> bool:
-    return sum(limit.uses.get(lot.kind, 0.0) * lot.times for lot in nodes) > limit.most + 1e-9
 
 
 def _unit(resource: str) -> int:
