@@ -225,7 +225,7 @@ class CuttingProblem:
             if many
         )
         nodes: Sequence[Nodes] = answer.nodes if clusters is None else clusters.seated(answer, self.kinds)
-        rounds = 0 if left else limits.repacked(sum(row.count for row in rows), times=times)
+        rounds = 0 if binding or left else limits.repacked(sum(row.count for row in rows), times=times)
         if clusters is not None and answer.worths and rounds:
             bought = [kind for kind in self.kinds if kind.name not in self.free]
             better = clusters.repacked(nodes, answer, bought, self.limits, rounds=rounds)
