@@ -148,7 +148,7 @@ class CuttingProblem:
             enumerated=limits.work_enumerated if at_hand else 1.0,
             near=math.inf if binding or at_hand or times < 1 else limits.near,
         )
-        rounds = 0 if once else limits.repacked_if_far(size[0], times=times)
+        rounds = 0 if once else limits.repacked_if_far(size[0], times=times, at_hand=at_hand)
         proofs = (limits.work_of_proof, limits.more_work_of_proof)
         answer = self._repacked(search(begun=begun, deadline=works[0], proof=proofs[0]), limits, rounds=rounds)
         for work in works[1:]:

@@ -97,8 +97,10 @@ def test_only_what_is_far_above_something_that_is_proven_is_packed_anew() -> Non
     assert asked.is_far(plan, at_hand=False)
     assert not LIMITS.is_far(plan, at_hand=False)
     assert not LIMITS.is_far(Answer((), 10.0, 0.0, ()), at_hand=False)
-    assert LIMITS.repacked_if_far(300, times=1.0) == LIMITS.rounds_of_repacking // 2
-    assert LIMITS.repacked_if_far(10**6, times=1.0) == 0
+    assert LIMITS.repacked_if_far(300, times=1.0, at_hand=False) == LIMITS.rounds_of_repacking // 2
+    assert LIMITS.repacked_if_far(300, times=1.0, at_hand=True) == LIMITS.rounds_at_hand
+    assert LIMITS.repacked_if_far(300, times=0.25, at_hand=True) == 0
+    assert LIMITS.repacked_if_far(10**6, times=1.0, at_hand=False) == 0
 
 
 def test_pods_that_are_left_are_searched_for_again_only_for_a_person() -> None:
