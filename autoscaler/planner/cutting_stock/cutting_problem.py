@@ -162,14 +162,19 @@ class CuttingProblem:
         """The same pods on nodes that cost less, if packing them anew finds any, where it is far above its bound."""
         if not rounds or any(answer.left) or not limits.is_far(answer, at_hand=bool(self.free)):
             return answer
-        bought = [kind for kind in self.kinds if kind.name not in self.free]
-        nodes = SizeClusters.each(self.rows).repacked(answer.nodes, answer, bought, self.limits, rounds=rounds)
-        if self._exceeds(nodes):
-            return answer
+        nodes = self._packed_anew(SizeClusters.each(self.rows), answer.nodes, answer, rounds=rounds)
         usd_of = {kind.name: kind.usd for kind in self.kinds}
         return answer.or_better(
             replace(answer, nodes=tuple(nodes), usd=sum(usd_of[one.kind] * one.times for one in nodes))
         )
+
+    def _packed_anew(
+        self, clusters: SizeClusters, nodes: Sequence[Nodes], answer: Answer, *, rounds: int
+    ) -> Sequence[Nodes]:
+        """The same pods, those on bought nodes packed anew; as they were where that takes more than a limit leaves."""
+        bought = [kind for kind in self.kinds if kind.name not in self.free]
+        better = clusters.repacked(nodes, answer, bought, self.limits, rounds=rounds)
+        return nodes if self._exceeds(better) else better
 
     def _exceeds(self, nodes: Iterable[Nodes]) -> bool:
         """Whether these take more of a limit than there is."""
@@ -216,20 +221,16 @@ class CuttingProblem:
             return None
         begun = begun if clusters is None else ()
         answer = self._answer(rows, limits, binding=binding, known=known, begun=begun, times=times)
-        members = (
-            [[one] for one in range(len(rows))] if clusters is None else [one.tolist() for one in clusters.members]
-        )
+        members = (clusters or SizeClusters.each(self.rows)).members
         left = tuple(
-            (frozenset(self.wants[one] for one in several), many)
+            (frozenset(self.wants[one] for one in several.tolist()), many)
             for several, many in zip(members, answer.left, strict=True)
             if many
         )
         nodes: Sequence[Nodes] = answer.nodes if clusters is None else clusters.seated(answer, self.kinds)
         rounds = 0 if binding or left else limits.repacked(sum(row.count for row in rows), times=times)
         if clusters is not None and answer.worths and rounds:
-            bought = [kind for kind in self.kinds if kind.name not in self.free]
-            better = clusters.repacked(nodes, answer, bought, self.limits, rounds=rounds)
-            nodes = nodes if self._exceeds(better) else better
+            nodes = self._packed_anew(clusters, nodes, answer, rounds=rounds)
         if self._exceeds(nodes):
             return None
         nodes = nodes if self.zones is not None else self._of_first_kinds(nodes)
