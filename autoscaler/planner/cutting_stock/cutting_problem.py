@@ -12,17 +12,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import add, floordiv
-from typing import NamedTuple
 
-from autoscaler.model.feasibility import NODE_NAME
-from autoscaler.model.labels import GPU, HOSTNAME, ZONE
+from autoscaler.model.labels import GPU
 from autoscaler.model.resources import ATTACHMENTS, CPU, MEMORY, PODS
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
 from autoscaler.planner.cutting_stock.clustered_packing import SizeClusters
+from autoscaler.planner.cutting_stock.feasible_kinds import FeasibleKinds
 from autoscaler.planner.cutting_stock.host_rules import HostRules
+from autoscaler.planner.cutting_stock.purchases import PartialPurchase, Purchase, Want
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
-from autoscaler.planner.placement.offerings import Market, Offering
-from autoscaler.planner.supply.candidate_nodes import Place, Shape
+from autoscaler.planner.cutting_stock.zone_aggregation import ZoneAggregation
+from autoscaler.planner.placement.offerings import Market
+from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Work
 from autoscaler.solver.problem import Kind, Limit
@@ -36,37 +37,6 @@ _FREE = 1e-6
 _ROUNDING = 1e-9
 
 
-class Want(NamedTuple):
-    """What a pod wants of a node that is bought."""
-
-    shape: Shape
-    zone: str
-    """Empty where any will do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Purchase:
-    """Nodes of one kind that hold the same."""
-
-    kind: str
-    times: int
-    pods: tuple[tuple[Want, int], ...]
-    """(what pods want, how many of them on each node)"""
-
-
-@dataclass(frozen=True, slots=True)
-class PartialPurchase:
-    """Nodes for all pods of a pool but a few."""
-
-    purchases: tuple[Purchase, ...]
-    left: tuple[tuple[frozenset[Want], int], ...]
-    """Of pods of about one size so many are left out."""
-    bound: float
-    """Of what any nodes for these pods cost; zero where zones that were given out may cost more than others."""
-    there: AtHandKinds | None = None
-    """The kinds that cost nothing more, all of their places still free."""
-
-
 @dataclass(slots=True)
 class CuttingProblem:
     """Pods by shape and the nodes that may be had, in the solver's words."""
@@ -76,13 +46,13 @@ class CuttingProblem:
     names: tuple[str, ...]
     """Of resources, in the order of the vectors."""
     kinds: list[Kind]
-    takers: _Takers
+    feasible: FeasibleKinds
     rules: HostRules
     free: frozenset[str] = frozenset()
     """Kinds that cost nothing more."""
     admitting: Mapping[Shape, frozenset[str]] = field(default_factory=dict)
     """Those of them that pods may join which rules between pods concern; pods of other such shapes join none."""
-    zones: OneForAllZones | None = None
+    zones: ZoneAggregation | None = None
     """``None``: each zone has kinds of its own."""
     rows: list[Row] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
@@ -101,14 +71,14 @@ class CuttingProblem:
         """Returns the row of so many pods that want the same. ``also``: a kind of node that lets every pod in."""
         [vector] = self.vectors([dict(want.shape.amounts)], up=True, exclusive=self.rules.needs(want.shape))
         if self.zones is not None:
-            return Row(vector, many, self.takers.of(Want(want.shape, "")), part=want.zone)
-        takers = self.takers.of(want)
+            return Row(vector, many, self.feasible.of(Want(want.shape, "")), part=want.zone)
+        feasible = self.feasible.of(want)
         if self.free and not self.market.snapshot.stands_alone(want.shape):
-            takers = frozenset(kind.name for kind in self.kinds) if takers is None else takers
-            takers -= self.free - self.admitting.get(want.shape, frozenset())
-        if also and takers is not None:
-            takers |= {also}
-        return Row(vector, many, takers)
+            feasible = frozenset(kind.name for kind in self.kinds) if feasible is None else feasible
+            feasible -= self.free - self.admitting.get(want.shape, frozenset())
+        if also and feasible is not None:
+            feasible |= {also}
+        return Row(vector, many, feasible)
 
     def alike(self) -> dict[Want, int]:
         """The number of a want's row: pods of one may take places of each other's."""
@@ -274,38 +244,12 @@ class CuttingProblem:
         """Whether nodes of the other kind, which cost the same, hold the lot's pods and take no more of any limit."""
         if kind is other:
             return True
-        takers = [self.rows[number].kinds for number, _ in lot.pods]
+        feasible = [self.rows[number].kinds for number, _ in lot.pods]
         return (
             other.amounts == kind.amounts
-            and all(names is None or other.name in names for names in takers)
+            and all(names is None or other.name in names for names in feasible)
             and all(limit.uses.get(other.name, 0.0) <= limit.uses.get(kind.name, 0.0) for limit in self.limits)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class OneForAllZones:
-    """Offerings that are to be had alike in every zone, without an end: the solver sees one kind for all of them."""
-
-    names: Mapping[str, Mapping[str, str]]
-    """By the name of the kind and zone the offering."""
-
-    @classmethod
-    def of(
-        cls, counts: Iterable[Want], offerings: Mapping[str, Offering], samples: Mapping[str, Place]
-    ) -> OneForAllZones | None:
-        """``None``: something differs, or a pod may go to any zone."""
-        zones = {want.zone for want in counts}
-        if not zones or "" in zones:
-            return None
-        alike: dict[object, dict[str, str]] = defaultdict(dict)
-        for name, offering in offerings.items():
-            sample = samples[name]
-            labels = frozenset((key, value) for key, value in sample.labels.items() if key not in (ZONE, HOSTNAME))
-            room = tuple(sorted(sample.free.items()))
-            alike[room, labels, sample.taints, offering.usd].setdefault(sample.labels.get(ZONE, ""), name)
-        if not all(several.keys() >= zones for several in alike.values()):
-            return None
-        return cls({next(iter(several.values())): several for several in alike.values()})
 
 
 def rules_between(counts: Mapping[Want, int]) -> HostRules:
@@ -340,7 +284,7 @@ def cutting_problem(
     }
     shared = list(market.ceilings.shared([one.group for one in offerings.values()], most)) if limited else []
     endless = not (shared or at_hand) and all(many >= most for many in available.values())
-    zones = OneForAllZones.of(counts, offerings, samples) if endless else None
+    zones = ZoneAggregation.of(counts, offerings, samples) if endless else None
     if zones is not None:
         samples = {name: samples[name] for name in zones.names}
     problem = CuttingProblem(
@@ -350,7 +294,7 @@ def cutting_problem(
         kinds=[],
         free=frozenset(at_hand),
         admitting=there.admitting if there is not None else {},
-        takers=_Takers(market, samples | {name: places[0] for name, places in at_hand.items()}),
+        feasible=FeasibleKinds(market, samples | {name: places[0] for name, places in at_hand.items()}),
         rules=rules,
         zones=zones,
         limits=shared,
@@ -372,39 +316,3 @@ def _unit(resource: str) -> int:
     """Bytes are counted in MiB: sizes in one problem should not be a billion apart."""
     counted = resource in (CPU, GPU, PODS) or "/" in resource or resource.startswith(ATTACHMENTS)
     return 1 if counted else _MEBI
-
-
-class _Takers:
-    """Which kinds of node let pods in, by labels and taints; asked once of shapes that no rule tells apart."""
-
-    def __init__(self, market: Market, samples: Mapping[str, Place]) -> None:
-        self._market, self._samples = market, samples
-        self._alike: dict[tuple[str, ...], dict[object, list[str]]] = {}
-        self._known: dict[object, frozenset[str] | None] = {}
-
-    def of(self, want: Want) -> frozenset[str] | None:
-        """Names of kinds; ``None``: all of them."""
-        shape = want.shape
-        key = (shape.affinity, shape.ties, shape.tolerations, shape.asked_keys, want.zone)
-        if key not in self._known:
-            self._known[key] = self._asked(want)
-        return self._known[key]
-
-    def _asked(self, want: Want) -> frozenset[str] | None:
-        names: list[str] = []
-        keys = (*want.shape.asked_keys, *((ZONE,) if want.zone else ()))
-        for several in self._classes(keys).values():
-            sample = self._samples[several[0]]
-            if want.zone in ("", sample.labels.get(ZONE)) and self._market.snapshot.suits(want.shape, sample):
-                names += several
-        return None if len(names) == len(self._samples) else frozenset(names)
-
-    def _classes(self, keys: tuple[str, ...]) -> dict[object, list[str]]:
-        """Kinds with the same taints and the same values of these labels."""
-        known = self._alike.get(keys)
-        if known is None:
-            known = self._alike[keys] = defaultdict(list)
-            for name, sample in self._samples.items():
-                values = tuple([sample.name if key == NODE_NAME else sample.labels.get(key) for key in keys])
-                known[sample.taints, values].append(name)
-        return known
