@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from autoscaler.acting_policy import Policies, as_priced
 from autoscaler.cloud import errors
-from autoscaler.cloud.autoscaling_groups import Changed, Ec2
+from autoscaler.cloud.autoscaling_groups import Changed
 from autoscaler.config.policy import Policy
 from autoscaler.executor import FAILURES, Executor, NotYet
 from autoscaler.kube.cache import Store
@@ -43,7 +43,7 @@ from autoscaler.model.actions import (
     Uncordon,
     Unreserve,
 )
-from autoscaler.model.cluster import Cluster, Group
+from autoscaler.model.cluster import Cluster
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.pod_index import pod_index_of
 from autoscaler.model.step_descriptions import describe
@@ -56,10 +56,6 @@ from autoscaler.reporting.report import Report
 
 LOOK_AGAIN: Final = 60.0
 """Seconds after which the loop decides anew though nothing seems to have changed."""
-ON_ITS_WAY: Final = 2.0
-"""Seconds between two looks at AWS while capacity comes or goes."""
-QUIET: Final = 30.0
-"""Seconds between two looks at AWS otherwise."""
 _CONFIRM_AGAIN: Final = timedelta(seconds=2)
 """After a look that was doubted."""
 _WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, EndJob, BeginStep, StopStep, SetCondition)
@@ -67,8 +63,6 @@ _WITHOUT_AWS: Final = (Admit, Nominate, Reserve, Unreserve, Recreate, EndJob, Be
 taken back."""
 _OF_PODS: Final = (*_WITHOUT_AWS, Uncordon, Resize, FreeGpus)
 """Steps after which AWS need not be looked at."""
-
-
 _SETS_MONEY_FREE: Final = (Cancel, Remove)
 DONE: Final = "done"
 """What came of a step that was taken."""
@@ -99,69 +93,6 @@ class NoRecord:
 
     def came_of(self, outcomes: tuple[str, ...]) -> None:
         """Keeps nothing."""
-
-
-class GroupWatch:
-    """A thread that looks at the groups now and then, more often while something is on its way."""
-
-    def __init__(self, *, ec2: Ec2, store: Store, outage: Callable[[str, str], None]) -> None:
-        self._ec2 = ec2
-        self._store = store
-        self._outage = outage
-        self._stopping = threading.Event()
-        self._soon = threading.Event()
-
-    def look(self) -> None:
-        """Describes the groups once. Raises ``Unavailable`` or ``aws_answers.Refused``."""
-        asked_at = time.monotonic()
-        self._store.saw_groups(self._ec2.groups(), asked_at=asked_at)
-
-    def start(self) -> None:
-        """Look now and then until :meth:`stop`."""
-        threading.Thread(target=self._keep, name="groups", daemon=True).start()
-
-    def soon(self) -> None:
-        """Something was set in motion."""
-        self._soon.set()
-
-    def stop(self) -> None:
-        """Ends the thread."""
-        self._stopping.set()
-        self._soon.set()
-
-    def _keep(self) -> None:
-        delay = RetryDelay(least=1.0)
-        while not self._stopping.is_set():
-            self._soon.clear()
-            try:
-                self.look()
-            except (Unavailable, errors.Refused) as error:
-                self._outage("AWS", str(error))
-                self._stopping.wait(delay.longer())
-                continue
-            self._outage("AWS", "")
-            delay.reset()
-            self._wait()
-
-    def _wait(self) -> None:
-        """Waits until it is time, or something is set in motion during a quiet time."""
-        quiet = not something_is_on_its_way(self._store.cluster(datetime.now(UTC)))
-        if quiet and self._soon.wait(QUIET):
-            return
-        if not quiet:
-            self._stopping.wait(ON_ITS_WAY)
-
-
-def something_is_on_its_way(cluster: Cluster) -> bool:
-    """Whether a group is not yet what it is wanted to be, or an instance is not yet a node."""
-    joined = {node.instance_id for node in cluster.nodes}
-    return any(_is_moving(group, joined) for group in cluster.groups)
-
-
-def _is_moving(group: Group, joined: set[str | None]) -> bool:
-    return group.desired != len(group.instances) or any(
-        instance.state != "in-service" or instance.id not in joined for instance in group.instances
-    )
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ from autoscaler.kube.policy_configmap import PREFIX, PolicyConfigMap, PolicyReco
 from autoscaler.kube.watched_kinds import NODES, PODS
 from autoscaler.kube.watcher import Observer
 from autoscaler.kube.writes import Writes
-from autoscaler.loop import GroupWatch, Loop
+from autoscaler.loop import Loop
 from autoscaler.model import labels as words
 from autoscaler.model.errors import Unavailable
 from autoscaler.planner.obstacles.answer_cache import AnswerCache
@@ -47,6 +47,7 @@ from autoscaler.reporting.bookkeeper import Bookkeeper
 from autoscaler.reporting.messenger import Messenger
 from autoscaler.reporting.notifications import Notifier
 from autoscaler.reporting.report import Log, Report
+from autoscaler.watches.auto_scaling_groups import GroupWatch
 from autoscaler.watches.dcgm_exporter import DcgmExporterWatch
 from autoscaler.watches.interruptions import InterruptionWatch
 

@@ -27,7 +27,7 @@ from autoscaler.kube.cache import Store
 from autoscaler.kube.schema.core import BudgetJson, JobJson, Meta, NodeJson, PodJson
 from autoscaler.kube.watched_kinds import KINDS, NODES, PODS
 from autoscaler.kube.writes import Writes
-from autoscaler.loop import LOOK_AGAIN, GroupWatch, Loop, something_is_on_its_way
+from autoscaler.loop import LOOK_AGAIN, Loop
 from autoscaler.model import labels as words
 from autoscaler.model.actions import (
     IMPOSSIBLE,
@@ -55,7 +55,7 @@ from autoscaler.model.actions import (
     Unreserve,
     Waiting,
 )
-from autoscaler.model.cluster import Cluster, Group, Instance, Pod, Refusal
+from autoscaler.model.cluster import Cluster, Group, Pod, Refusal
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.pauses import Pause
 from autoscaler.model.pod_index import pod_index_of
@@ -64,7 +64,7 @@ from autoscaler.planner.sanity_check import Counts
 from autoscaler.record.decisions import Decision
 from autoscaler.reporting.metrics import Metrics
 from autoscaler.reporting.report import STANDS_STILL, Log, Report
-from tests.builders import NOW, a_cluster, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
+from tests.builders import NOW, a_gang, a_group, a_pod, a_policy, an_on_prem_node, nodes_of
 from tests.test_autoscaler.fake_api import FakeApi
 from tests.test_autoscaler.test_kube.test_watcher import until
 
@@ -1095,40 +1095,6 @@ def test_an_instance_that_never_joined_ends_unless_it_just_has(joined: bool) -> 
         made.store.put(NODES, ("", node.name), 1, node)
     loop.once()
     assert made.did() == ([] if joined else ["terminate"])
-
-
-@pytest.mark.parametrize(
-    ("group", "moving"),
-    [
-        (a_group(), False),
-        (a_group(desired=1), True),
-        (a_group(joined=1), False),
-        (a_group(joined=1, instances=(Instance("i-x", "us-east-1a"),)), True),
-        (a_group(joined=1, instances=(Instance("i-x", "us-east-1a", state="terminating"),)), True),
-    ],
-)
-def test_aws_is_asked_often_only_while_something_moves(group: Group, moving: bool) -> None:  # noqa: FBT001 - a table
-    """Bought and not there, there and not joined, or on its way out."""
-    nodes = nodes_of(a_group(joined=1))
-    assert something_is_on_its_way(a_cluster(groups=[group], nodes=nodes)) is moving
-
-
-def test_groups_are_looked_at_again_when_something_is_set_in_motion() -> None:
-    """And an outage of AWS is told, and its end."""
-    fakes, store = Fakes(), Store()
-    told: list[tuple[str, str]] = []
-    fakes.failures["groups"] = Unavailable("AWS does not answer")
-    watch = GroupWatch(ec2=fakes, store=store, outage=lambda party, why: told.append((party, why)))  # type: ignore[arg-type]
-    watch.start()
-    until(lambda: told)
-    fakes.failures.clear()
-    until(store.knows_groups)
-    looks = len(fakes.asked)
-    watch.soon()
-    until(lambda: len(fakes.asked) > looks)
-    watch.stop()
-    assert ("AWS", "AWS does not answer") in told
-    assert ("AWS", "") in told
 
 
 @dataclass
