@@ -116,7 +116,7 @@ class CuttingProblem:
             rounds=limits.rounds,
             neighbourhoods=limits.neighbourhoods_at_hand if at_hand else round(times * limits.neighbourhoods),
             enumerated=limits.work_enumerated if at_hand else 1.0,
-            near=math.inf if binding or at_hand or times < 1 else limits.near,
+            near=math.inf if at_hand or times < 1 else limits.near,
         )
         rounds = 0 if once else limits.repacked_if_far(size[0], times=times, at_hand=at_hand)
         proofs = (limits.work_of_proof, limits.more_work_of_proof)

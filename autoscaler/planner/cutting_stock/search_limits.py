@@ -66,14 +66,15 @@ class SearchLimits:
     as_good_as_proven: float = 1e-4
     """Above the bound, as a part of it."""
     near: float = 0.025
-    """The same, for purchases within no limits: farther above it more is proven, and then searched, once."""
+    """The same: farther above it more is proven, and then searched, once."""
     near_usd: float = 5.0
     """And with places that cost nothing more, where what is proven is often far below: dollars per hour."""
     work_of_proof: float = 50.0
     """The first of that. Most kinds need 5 units, and few kinds matter where pods are of few sizes."""
     more_work_of_proof: float = 250.0
     more_work: float = 250.0
-    """The second of that, and more for each row. 60 random mixes cost 1.4 % less by it on average, one of them 20 %."""
+    """The second of that, and more for each row. 60 random mixes cost 1.4 % less by it on average, one of them 20 %;
+    on an eighth fewer nodes than these take 14 of them cost 1 to 15 % less by it."""
     more_work_per_row: float = 2.0
     more_times_at_hand: float = 3.0
     """Instead, with places that cost nothing more: as much work as before times this, but no more than the next."""
@@ -133,7 +134,7 @@ class SearchLimits:
         )
         if self.first is not None:
             return [some, most] if most > _MUCH_MORE * some else [most]
-        if binding or once or times < 1:
+        if once or times < 1:
             return [most]
         if at_hand:
             more = min(self.more_times_at_hand * most, self.most_at_hand)
