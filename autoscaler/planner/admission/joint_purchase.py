@@ -10,8 +10,8 @@ from autoscaler.planner.admission.gang_by_gang import Found, GangByGang
 from autoscaler.planner.admission.limited_admission import LimitedAdmission
 from autoscaler.planner.admission.wait_or_buy import Wait
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds, put_jointly
+from autoscaler.planner.cutting_stock.cutting_plan import PartialPurchase
 from autoscaler.planner.cutting_stock.joint_packing import Pool, Proof
-from autoscaler.planner.cutting_stock.purchases import PartialPurchase
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.demand.gangs import Gang
 from autoscaler.planner.placement.gang_packing import Placed

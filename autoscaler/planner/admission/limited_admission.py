@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 
 from autoscaler.planner.cutting_stock.clustered_packing import SizeClusters
+from autoscaler.planner.cutting_stock.cutting_plan import Want
 from autoscaler.planner.cutting_stock.cutting_problem import CuttingProblem
-from autoscaler.planner.cutting_stock.purchases import Want
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.solver.admission_lp import AdmissionLp, furthest
 from autoscaler.solver.column_pool import ColumnPool

@@ -17,9 +17,9 @@ from autoscaler.model.labels import GPU
 from autoscaler.model.resources import ATTACHMENTS, CPU, MEMORY, PODS
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
 from autoscaler.planner.cutting_stock.clustered_packing import SizeClusters
+from autoscaler.planner.cutting_stock.cutting_plan import PartialPurchase, Purchase, Want
 from autoscaler.planner.cutting_stock.feasible_kinds import FeasibleKinds
 from autoscaler.planner.cutting_stock.host_rules import HostRules
-from autoscaler.planner.cutting_stock.purchases import PartialPurchase, Purchase, Want
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.cutting_stock.zone_aggregation import ZoneAggregation
 from autoscaler.planner.placement.offerings import Market

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from autoscaler.model.feasibility import NODE_NAME
 from autoscaler.model.labels import ZONE
-from autoscaler.planner.cutting_stock.purchases import Want
+from autoscaler.planner.cutting_stock.cutting_plan import Want
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.candidate_nodes import Place
 

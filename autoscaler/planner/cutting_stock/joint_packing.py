@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 
 from autoscaler.model.labels import ZONE
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
+from autoscaler.planner.cutting_stock.cutting_plan import PartialPurchase, Purchase, Want
 from autoscaler.planner.cutting_stock.cutting_problem import CuttingProblem, cutting_problem, rules_between
 from autoscaler.planner.cutting_stock.host_rules import FREE, Company, HostRules
 from autoscaler.planner.cutting_stock.idle_nodes import IdleNodes
-from autoscaler.planner.cutting_stock.purchases import PartialPurchase, Purchase, Want
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.cutting_stock.slots import seat
 from autoscaler.planner.cutting_stock.waiting_pods import WaitingPods

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from autoscaler.planner.cutting_stock.clustered_packing import SizeClusters
+from autoscaler.planner.cutting_stock.cutting_plan import Want
 from autoscaler.planner.cutting_stock.cutting_problem import cutting_problem
 from autoscaler.planner.cutting_stock.joint_packing import Proof
-from autoscaler.planner.cutting_stock.purchases import Want
 from autoscaler.planner.placement.gang_packing import Packing
 from autoscaler.planner.placement.offerings import CENT, Market
 from autoscaler.planner.supply.candidate_nodes import Shape

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import islice
 
-from autoscaler.planner.cutting_stock.purchases import Want
+from autoscaler.planner.cutting_stock.cutting_plan import Want
 
 
 class WaitingPods:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autoscaler.model.labels import HOSTNAME, ZONE
-from autoscaler.planner.cutting_stock.purchases import Want
+from autoscaler.planner.cutting_stock.cutting_plan import Want
 from autoscaler.planner.placement.offerings import Offering
 from autoscaler.planner.supply.candidate_nodes import Place
 

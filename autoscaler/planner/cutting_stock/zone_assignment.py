@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from autoscaler.model.labels import ZONE
-from autoscaler.planner.cutting_stock.purchases import Want
+from autoscaler.planner.cutting_stock.cutting_plan import Want
 from autoscaler.planner.placement.offerings import Market, Offering
 from autoscaler.planner.supply.candidate_nodes import Shape
 

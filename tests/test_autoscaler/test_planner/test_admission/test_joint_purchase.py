@@ -18,8 +18,8 @@ from autoscaler.model.cluster import Node, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.labels import GPU, HOSTNAME, ZONE
 from autoscaler.model.resources import CPU, Resources
+from autoscaler.planner.cutting_stock.cutting_plan import PartialPurchase
 from autoscaler.planner.cutting_stock.cutting_problem import CuttingProblem
-from autoscaler.planner.cutting_stock.purchases import PartialPurchase
 from autoscaler.planner.plan import plan
 from tests import examples
 from tests.builders import TOLERATES_GPU, ZONES, a_cluster, a_gang, a_group, a_pod, a_policy, an_entry, an_on_prem_node

@@ -10,8 +10,8 @@ from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.labels import HOSTNAME, ZONE
 from autoscaler.model.resources import MEMORY
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
+from autoscaler.planner.cutting_stock.cutting_plan import Want
 from autoscaler.planner.cutting_stock.cutting_problem import CuttingProblem, cutting_problem
-from autoscaler.planner.cutting_stock.purchases import Want
 from autoscaler.solver.solution import Nodes
 from tests.builders import a_group, a_pod
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_market, own_place

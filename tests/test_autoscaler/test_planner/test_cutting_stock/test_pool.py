@@ -13,9 +13,9 @@ from autoscaler.model.cluster import Group, Pod
 from autoscaler.model.constraints import PodTerm, Requirement
 from autoscaler.model.labels import GPU, HOSTNAME, ZONE
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds, put_jointly
+from autoscaler.planner.cutting_stock.cutting_plan import PartialPurchase, Purchase, Want
 from autoscaler.planner.cutting_stock.idle_nodes import IdleNodes
 from autoscaler.planner.cutting_stock.joint_packing import Pool, Proof
-from autoscaler.planner.cutting_stock.purchases import PartialPurchase, Purchase, Want
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
 from autoscaler.planner.placement.offerings import Ceilings, Market
 from autoscaler.planner.placement.snapshot import Snapshot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoscaler.planner.cutting_stock.purchases import Want
+from autoscaler.planner.cutting_stock.cutting_plan import Want
 from autoscaler.planner.cutting_stock.waiting_pods import WaitingPods
 from tests.builders import a_pod
 from tests.test_autoscaler.test_planner.test_placement.test_gang_packing import a_market

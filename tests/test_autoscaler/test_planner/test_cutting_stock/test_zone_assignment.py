@@ -9,7 +9,7 @@ from datetime import datetime
 from autoscaler.model.cluster import Pod
 from autoscaler.model.constraints import PodTerm, Requirement, Spread
 from autoscaler.model.labels import ZONE
-from autoscaler.planner.cutting_stock.purchases import Want
+from autoscaler.planner.cutting_stock.cutting_plan import Want
 from autoscaler.planner.cutting_stock.zone_assignment import Zones
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.fleet import NEVER

@@ -1,4 +1,4 @@
-"""Nodes to be bought and the pods that each of them holds."""
+"""A cutting plan: the nodes to be bought, the pods that each of them holds, and those that are left out."""
 
 from __future__ import annotations
 
