@@ -7,6 +7,8 @@ found by a tiny linear program; a sharper one, for whole pods, by branch and bou
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import highspy
 import numpy as np
 
@@ -74,13 +76,21 @@ def ceiling_by_share(values: Floats, sizes: Floats, room: Floats) -> Floats:
     return np.full(len(room), float((values / shares.max(axis=1)).max())) / np.where(room > 0, room, 1.0)
 
 
+class BestFilling(NamedTuple):
+    """What a filling of a kind is worth at most."""
+
+    most: float
+    iterations: int
+    """Of the simplex method, to prove it."""
+
+
 def best_filling(
     values: Floats, sizes: Floats, limits: Whole, held: Mask, room: Floats, *, seconds: float = np.inf
-) -> float:
+) -> BestFilling:
     """No filling with at most ``limits`` pods of each shape is worth more: proven by branch and bound in that time."""
     chosen = np.nonzero(held & (values > _WORTHLESS) & (limits > 0))[0]
     if not len(chosen):
-        return 0.0
+        return BestFilling(0.0, 0)
     scale = np.where(room > 0, room, 1.0)
     shares = sizes[chosen] / scale
     model = highspy.HighsLp()
@@ -99,8 +109,10 @@ def best_filling(
         solver.setOptionValue("time_limit", seconds)
     solver.passModel(model)
     solver.run()
-    bound = float(solver.getInfo().mip_dual_bound)
-    return bound * (1 + _LOOSE) if 0 <= bound < np.inf else np.inf
+    found = solver.getInfo()
+    bound = float(found.mip_dual_bound)
+    proven = bound * (1 + _LOOSE) if 0 <= bound < np.inf else np.inf
+    return BestFilling(proven, max(0, int(found.simplex_iteration_count)))
 
 
 def _take(model: highspy.HighsLp, shares: Floats) -> None:
