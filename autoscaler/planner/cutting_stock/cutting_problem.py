@@ -118,15 +118,16 @@ class CuttingProblem:
             enumerated=limits.work_enumerated if at_hand else 1.0,
             near=math.inf if at_hand or times < 1 else limits.near,
         )
-        rounds = 0 if once else limits.repacked_if_far(size[0], times=times, at_hand=at_hand)
         proofs = (limits.work_of_proof, limits.more_work_of_proof)
-        answer = self._repacked(search(begun=begun, deadline=works[0], proof=proofs[0]), limits, rounds=rounds)
+        first, last = (0, 0) if once else limits.repacked_if_far(size[0], times=times, at_hand=at_hand)
+        answer = search(begun=begun, deadline=works[0], proof=proofs[0])
         for work in works[1:]:
-            if not limits.is_enough(answer, at_hand=at_hand):
-                better = begun if any(answer.left) else answer.nodes
-                more = search(begun=better, deadline=work, proof=proofs[1])
-                answer = answer.or_better(self._repacked(more, limits, rounds=rounds))
-        return answer
+            answer = self._repacked(answer, limits, rounds=first)
+            if limits.is_enough(answer, at_hand=at_hand):
+                return answer
+            better = begun if any(answer.left) else answer.nodes
+            answer = answer.or_better(search(begun=better, deadline=work, proof=proofs[1]))
+        return self._repacked(answer, limits, rounds=last)
 
     def _repacked(self, answer: Answer, limits: SearchLimits, *, rounds: int) -> Answer:
         """The same pods on nodes that cost less, if packing them anew finds any, where it is far above its bound."""
