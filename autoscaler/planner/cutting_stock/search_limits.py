@@ -75,7 +75,7 @@ class SearchLimits:
     work_of_proof: float = 50.0
     """The first of that. Most kinds need 5 units, and few kinds matter where pods are of few sizes."""
     more_work_of_proof: float = 500.0
-    """The second of that: of 300 pods of some 40 sizes on 70 kinds 2 % more is proven by it than by half of it."""
+    """The same after the second search: of 300 pods of 40 sizes on 70 kinds it proves 2 % more than half of it."""
     more_work: float = 250.0
     """The second of that, and more for each row. 60 random mixes cost 1.4 % less by it on average, one of them 20 %;
     on an eighth fewer nodes than these take 14 of them cost 1 to 15 % less by it."""

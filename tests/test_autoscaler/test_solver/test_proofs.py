@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autoscaler.solver.column_generation import Generation
 from autoscaler.solver.deadline import Watch, Work
 from autoscaler.solver.lp.column_bounds import BestFilling, best_filling
 from autoscaler.solver.problem import Cutting, Kind, Shape
 from autoscaler.solver.proofs import Proofs
-from autoscaler.solver.solve import Generation
 
 _SIMPLE, _HARD = ((500, 1000), (1000, 2000)), ((311, 1013), (577, 1999), (733, 907), (919, 1213), (1213, 733))
 _ROOM = (9973, 19_997)
