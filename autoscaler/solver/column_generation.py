@@ -120,7 +120,7 @@ class Generation:
         self._steady = steady.centre
         self.master.free_prices()
         self.settle()
-        for _ in range(rounds if np.isfinite(self.watch.deadline) else 0):
+        for _ in range(rounds):
             if not self.master.lacks() or self.watch.spent() > _PLACED_UNTIL:
                 break
             self.search.reach[:] = 1.0

@@ -1,9 +1,8 @@
-"""How much of the time is over, by a clock that the caller brings: one of seconds, or one of counted work."""
+"""How much of the time is over, by a clock that counts work."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,26 +25,26 @@ class Work:
 class Watch:
     """How much of the time is over."""
 
-    clock: Callable[[], float]
-    start: float
-    deadline: float
+    clock: Work
+    start: float = 0.0
+    deadline: float = math.inf
+    """Units of work after the start."""
 
     def spent(self) -> float:
         """Returns what is over as a part of all of it."""
         return (self.clock() - self.start) / self.deadline if self.deadline > 0 else 1.0
 
     def count(self, units: float) -> None:
-        """Counts so much work as done; nothing to a clock of seconds."""
-        if isinstance(self.clock, Work):
-            self.clock.done += units
+        """Counts so much work as done."""
+        self.clock.done += units
 
     def left(self) -> float:
-        """Returns the seconds until the deadline."""
+        """Returns the units until the deadline."""
         return max(0.0, self.deadline - (self.clock() - self.start))
 
-    def within(self, seconds: float) -> Watch:
+    def within(self, units: float) -> Watch:
         """Returns a watch that begins now and lasts so long."""
-        return Watch(self.clock, self.clock(), seconds)
+        return Watch(self.clock, self.clock(), units)
 
     def share(self, many: int) -> Watch:
         """The same, with a deadline that leaves as much time to each of the ``many - 1`` that come after."""

@@ -84,9 +84,7 @@ class Proofs:
                 break
             if self._proven(prices, np.minimum(ceilings, best * usd), charges, problem.counts) <= known:
                 return
-            own = best_filling(
-                prices, problem.sizes, problem.counts, problem.holds[:, kind], problem.rooms[kind], seconds=watch.left()
-            )
+            own = best_filling(prices, problem.sizes, problem.counts, problem.holds[:, kind], problem.rooms[kind])
             watch.count(_EXACT + _EXACT_PER_ITERATION * own.iterations)
             ceilings[kind] = min(ceilings[kind], own.most)
             best = max(best, float(ceilings[kind] / usd[kind])) if endless[kind] else best

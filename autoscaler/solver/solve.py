@@ -19,20 +19,20 @@ places all ``n(s)`` pods has ``sum d(s) n(s) <= sum over its nodes of u(kind)``.
 ``u(t) / usd(t)`` over the kinds of which any number can be had, that is at most ``k * cost`` plus, for kinds in short
 supply, ``available(t) * max(0, u(t) - k * usd(t))``. Solved for the cost this is Farley's bound.
 
-No clock and no I/O: time is what the caller's ``clock`` says. Without a deadline that bites, the same input gives the
-same plan; a deadline cuts the same sequence of work shorter.
+No clock of seconds and no I/O: time is counted work. The same input gives the same plan on every machine; a deadline
+cuts the same sequence of work shorter.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from autoscaler.solver.column_generation import Generation
 from autoscaler.solver.column_pool import ColumnPool
-from autoscaler.solver.deadline import Watch
+from autoscaler.solver.deadline import Watch, Work
 from autoscaler.solver.few_pods import SELECTIONS, cheapest_for_few
 from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.neighbourhoods import PODS, TURNS, improved
@@ -48,8 +48,8 @@ def cheapest(
     limits: Sequence[Limit] = (),
     known: ColumnPool | None = None,
     begun: Sequence[Nodes] = (),
-    deadline: float = 1.0,
-    clock: Callable[[], float] = lambda: 0.0,
+    deadline: float = math.inf,
+    clock: Work | None = None,
     rounds: int = 400,
     turns: int | None = None,
     few: int = SELECTIONS,
@@ -70,7 +70,8 @@ def cheapest(
     ``proof``: by how much the clock may go on to prove more of a plan that seems to be dearer than its bound by more
     than ``near``, a part of that. For few pods more is proven in any case while there is time.
     """
-    watch = Watch(clock=clock, start=clock(), deadline=deadline)
+    clock = clock or Work()
+    watch = Watch(clock, clock(), deadline)
     market = Cutting.of(shapes, kinds, limits)
     if not market.problem.counts.any():
         return Answer((), 0.0, 0.0, tuple(shape.count for shape in shapes))
@@ -116,7 +117,7 @@ def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind], limits: Sequence
     market = Cutting.of(shapes, kinds, limits)
     if not market.problem.counts.any():
         return 0.0
-    generation = Generation(market.problem, Watch(clock=lambda: 0.0, start=0.0, deadline=1.0))
+    generation = Generation(market.problem, Watch(Work()))
     generation.relax()
     return max(0.0, market.bound(generation, market.problem.counts))
 

@@ -43,7 +43,7 @@ class LimitedAdmission:
             np.repeat([row_of[shape] for shape in shapes], list(shapes.values())).astype(np.int64) for shapes in wanted
         ]
         """Of each gang the row of each pod; -1: no node that may be bought holds it."""
-        self._watch = Watch(Work(), 0.0, times * limits.work_for(sum(map(len, self._wanted)), self._many))
+        self._watch = Watch(Work(), deadline=times * limits.work_for(sum(map(len, self._wanted)), self._many))
         self._lp = AdmissionLp(cutting, watch=self._watch) if self._many else None
         self._there = problem.free
         self._guess = 0

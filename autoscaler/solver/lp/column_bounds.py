@@ -20,6 +20,7 @@ _GREEDY, _STEPS = 40, 200
 """After so many steps the first that helps is taken in place of the best, which cannot go round in circles; and at most
 so many."""
 _NODES = 200
+"""Of branch and bound at most, on a slow machine as on a fast one."""
 _LOOSE = 1e-6
 """The solver is exact to a tolerance: a little more room and worth keep the bound on the safe side."""
 
@@ -84,10 +85,8 @@ class BestFilling(NamedTuple):
     """Of the simplex method, to prove it."""
 
 
-def best_filling(
-    values: Floats, sizes: Floats, limits: Whole, held: Mask, room: Floats, *, seconds: float = np.inf
-) -> BestFilling:
-    """No filling with at most ``limits`` pods of each shape is worth more: proven by branch and bound in that time."""
+def best_filling(values: Floats, sizes: Floats, limits: Whole, held: Mask, room: Floats) -> BestFilling:
+    """No filling with at most ``limits`` pods of each shape is worth more: proven by branch and bound."""
     chosen = np.nonzero(held & (values > _WORTHLESS) & (limits > 0))[0]
     if not len(chosen):
         return BestFilling(0.0, 0)
@@ -105,8 +104,6 @@ def best_filling(
     solver = quiet_solver()
     solver.setOptionValue("mip_max_nodes", _NODES)
     solver.setOptionValue("presolve", "off")  # of four rows: takes a quarter of the time
-    if seconds < np.inf:
-        solver.setOptionValue("time_limit", seconds)
     solver.passModel(model)
     solver.run()
     found = solver.getInfo()

@@ -18,7 +18,7 @@ from autoscaler.config.policy import read_policy
 from autoscaler.inputs.offline_plan import OfflinePlan, plan_offline
 from autoscaler.inputs.tables import read_asked, read_catalog, read_nodes
 from autoscaler.solver.column_generation import Generation
-from autoscaler.solver.deadline import Watch
+from autoscaler.solver.deadline import Watch, Work
 from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.lp.master import Problem
 from autoscaler.solver.problem import Kind, Limit, Shape
@@ -139,7 +139,7 @@ def test_a_stock_knows_what_is_left_within_its_limits() -> None:
 
 def test_time_without_end_is_shared_without_end() -> None:
     """Where there is no deadline nothing of it is over, whatever else has a share."""
-    assert Watch(clock=lambda: 7.0, start=0.0, deadline=math.inf).share(3).spent() == 0
+    assert Watch(Work(7.0)).share(3).spent() == 0
 
 
 def test_what_asks_for_more_than_a_gang_that_was_refused_is_not_served(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_what_is_left_gets_on_a_node_that_is_exchanged_for_a_larger_one() -> Non
         uses=np.ones((1, 2)),
         most=np.array([1.0]),
     )
-    watch, stock = Watch(lambda: 0.0, 0.0, 1.0), Stock(problem.available, problem.uses, problem.most)
+    watch, stock = Watch(Work()), Stock(problem.available, problem.uses, problem.most)
     generation = Generation(problem, watch)
     generation.relax()
     rounding = Rounding(generation, watch, counts=problem.counts, stock=stock)

@@ -18,7 +18,7 @@ from autoscaler.planner.admission.joint_purchase import JointPurchase
 from autoscaler.solver.admission_lp import AdmissionLp, furthest
 from autoscaler.solver.column_generation import Generation
 from autoscaler.solver.column_pool import ColumnPool
-from autoscaler.solver.deadline import Watch
+from autoscaler.solver.deadline import Watch, Work
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
 from autoscaler.solver.solve import cheapest
 from tests import examples
@@ -74,7 +74,7 @@ def test_few_are_refuted_that_a_plan_serves(shapes: list[Shape], nodes: int, gpu
     cutting = Cutting.of(shapes, KINDS, limits)
     if not len(cutting.rows):
         return
-    lp = AdmissionLp(cutting, watch=Watch(lambda: 0.0, 0.0, 1.0))
+    lp = AdmissionLp(cutting, watch=Watch(Work()))
     answer = cheapest(shapes, KINDS, limits=limits, rounds=5, turns=0)
     counts = np.zeros(len(cutting.rows), dtype=np.int64)
     for row, numbers in enumerate(cutting.shape_of):
@@ -96,10 +96,10 @@ def test_fillings_that_are_kept_hold_all_that_are_served(seed: int) -> None:
     counts = np.zeros(len(every_pod.rows), dtype=np.int64)
     for row, numbers in enumerate(every_pod.shape_of):
         counts[row] = sum(shapes[one].count for one in numbers if not one % 2)
-    lp, known = AdmissionLp(every_pod, watch=Watch(lambda: 0.0, 0.0, 1.0)), ColumnPool()
+    lp, known = AdmissionLp(every_pod, watch=Watch(Work())), ColumnPool()
     lp.explore(lambda many: every_pod.problem.counts * many // 10, 10, in_time=lambda: True)
     lp.remember(counts, known, machines=frozenset())
-    generation = Generation(served.problem, Watch(lambda: 0.0, 0.0, 1.0))
+    generation = Generation(served.problem, Watch(Work()))
     served.recall(known, generation)
     generation.master.solve()
     assert not generation.master.lacks()
@@ -109,7 +109,7 @@ def test_what_was_refuted_is_told_by_prices() -> None:
     """What is worth as much as one for which there is no node has none, either."""
     shapes = [Shape((3_000, 8_000, 1, 1), 50), Shape((1_000, 1_000, 0, 1), 10)]
     cutting = Cutting.of(shapes, KINDS, [Limit({"gpu": 1.0}, 3.0)])
-    lp = AdmissionLp(cutting, watch=Watch(lambda: 0.0, 0.0, 1.0))
+    lp = AdmissionLp(cutting, watch=Watch(Work()))
     row_of = {shape: row for row, several in enumerate(cutting.shape_of) for shape in several}
     counts = np.zeros(2, dtype=np.int64)
     counts[row_of[0]] = 6

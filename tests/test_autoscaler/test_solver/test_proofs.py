@@ -49,7 +49,7 @@ def test_the_work_of_a_proof_is_counted_as_it_is() -> None:
     kinds = [Kind(f"kind-{one}", (4000 + 10 * one, 8000 + 20 * one, 0, 110), 1.0 + one / 300) for one in range(8)]
     problem = Cutting.of(shapes, kinds, []).problem
     clock = Work()
-    watch = Watch(clock, 0.0, 1000.0)
+    watch = Watch(clock, deadline=1000.0)
     generation = Generation(problem, watch)
     generation.relax()
     generation.run(rounds=10)
@@ -57,3 +57,20 @@ def test_the_work_of_a_proof_is_counted_as_it_is() -> None:
     prices = generation.prices * 1.02
     proofs.by_best_fillings(prices, generation.columns.worth(prices), np.zeros(0), watch.within(1000.0))
     assert 8 * 4.0 <= clock.done - begun < 60**2 / 24
+
+
+def test_a_proof_that_is_begun_is_ended_by_no_clock() -> None:
+    """What is left of the counted work was a limit in seconds on the solver: on a slow machine less was proven."""
+    shapes = [Shape((cpu, memory, 0, 1), 40) for cpu, memory in _HARD]
+    problem = Cutting.of(shapes, [Kind("kind", (*_ROOM, 0, 110), 1.0)], []).problem
+    clock = Work()
+    generation = Generation(problem, Watch(clock, deadline=1000.0))
+    generation.relax()
+    generation.run(rounds=10)
+    bounds = []
+    for units in (1e-6, 1000.0):
+        proofs, prices = Proofs(problem, generation.columns.usd, generation.search.weights), generation.prices
+        watch = Watch(clock, clock(), units)
+        proofs.by_best_fillings(prices, generation.columns.worth(prices), np.zeros(0), watch)
+        bounds.append(proofs.bound(problem.counts))
+    assert bounds[0] == bounds[1] > 0
