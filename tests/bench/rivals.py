@@ -46,6 +46,9 @@ FAMILIES: Final = ("c6a", "m6a", "r6a", "g4dn", "g5", "p3", "p4d")
 """Of the catalogue: general, compute and memory types, and those with GPUs that the trace's pods fit on."""
 MARGIN: Final = 5.0
 """Real seconds after its first pod is bound that a gang may still be binding its last one."""
+LOOKED, BILLED = 0.5, 3.0
+"""Real seconds from one look of the bench at the pods to the next, and at the instances: more often its own questions
+to the stand-in for AWS made Spillway's wait, three times as long on a slow machine."""
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
 SETS = "/apis/apps/v1/namespaces/default/replicasets"
 _KARPENTER: Final = Tool(
@@ -149,9 +152,11 @@ class Spillway:
     def instances(self) -> Counter[str]:
         """Those that AWS bills."""
         assert self.aws is not None
-        pages = self.aws.client("ec2").get_paginator("describe_instances").paginate()
-        found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
-        return Counter(one["InstanceType"] for one in found if one["State"]["Name"] in ("pending", "running"))
+        billed = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
+        pages = self.aws.client("ec2").get_paginator("describe_instances").paginate(Filters=billed)
+        return Counter(
+            one["InstanceType"] for page in pages for group in page["Reservations"] for one in group["Instances"]
+        )
 
 
 @dataclass(slots=True)
@@ -306,14 +311,15 @@ def _wait_all(seen: Seen, names: Sequence[str], *, limit: float) -> None:
 
 
 def _watch(rival: Rival, kube: KubeHttp, seen: Seen, usd: Mapping[str, float], over: threading.Event) -> None:
-    """Twice a second: who is bound, what is paid for, which gang runs in part."""
-    last = time.monotonic()
+    """Looks again and again: which pods are bound, what is paid for, which gang runs in part."""
+    billed = time.monotonic()
     known: set[str] = set()
-    while not over.wait(0.5):
+    while not over.wait(LOOKED):
         now = time.monotonic()
-        instances = rival.instances()
-        seen.dollar_seconds += (now - last) * sum(usd[kind] * many for kind, many in instances.items())
-        last = now
+        if now - billed >= BILLED:
+            instances = rival.instances()
+            seen.dollar_seconds += (now - billed) * sum(usd[kind] * many for kind, many in instances.items())
+            billed = now
         pods = kube.get(PODS)["items"]
         names = {one["metadata"]["name"] for one in pods}
         for one in pods:
