@@ -20,6 +20,7 @@ from autoscaler.solver.pricing.best_fit import packed, promising
 from autoscaler.solver.pricing.column_search import SLACK, UNTIL, ColumnSearch
 from autoscaler.solver.proofs import Proofs
 from autoscaler.solver.stabilization import Steady
+from autoscaler.solver.whole_proof import WholeProof, whole_proof
 
 _NEARLY_ALL = 0.998
 _KINDS_FIRST, _KINDS, _KINDS_SOMETIMES, _SOMETIMES = 20, 6, 12, 4
@@ -234,6 +235,11 @@ class Generation:
         """
         for prices in (self._steady,) if self.search.enumerated else (self.prices, self._steady):
             self._proofs.by_best_fillings(prices, self.columns.worth(prices), self.master.charges, watch)
+
+    def prove_whole(self, known_usd: float, *, effort: float) -> WholeProof | None:
+        """Returns what is proven of a plan for all pods, whose nodes are whole; ``None`` where that takes too much."""
+        prices, weights = self._proofs.best_prices(self.problem.counts)
+        return whole_proof(self.problem, prices, weights, known_usd, effort=effort)
 
     def bound(self, counts: Whole) -> float:
         """What no plan for so many pods of each shape can undercut."""

@@ -90,6 +90,16 @@ class Proofs:
             best = max(best, float(ceilings[kind] / usd[kind])) if endless[kind] else best
         self._found.append((prices, ceilings, charges))
 
+    def best_prices(self, counts: Whole) -> tuple[Floats, Floats]:
+        """Returns the prices that prove the most without limits, no filling worth more than its node; and weights.
+
+        By these, by kind and resource, no pod is worth more than it weighs.
+        """
+        prices, ceilings, _ = max(self._found, key=lambda one: self._proven(one[0], one[1], one[2], counts))
+        prices = prices / max(float((ceilings / self._usd).max()), 1e-9)
+        self._weights.ceilings(prices)
+        return prices, self._weights.by_kind
+
     def bound(self, counts: Whole) -> float:
         """Dollars per hour that no plan for so many pods of each shape can undercut."""
         return max((self._proven(*found, counts) for found in self._found), default=0.0)

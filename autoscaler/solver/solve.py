@@ -30,10 +30,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from autoscaler.solver.column_generation import Generation
 from autoscaler.solver.column_pool import ColumnPool
 from autoscaler.solver.deadline import Watch, Work
 from autoscaler.solver.few_pods import SELECTIONS, cheapest_for_few
+from autoscaler.solver.lp.arrays import EPSILON
 from autoscaler.solver.lp.capacity import Stock
 from autoscaler.solver.neighbourhoods import PODS, TURNS, improved
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
@@ -57,6 +60,7 @@ def cheapest(
     enumerated: float = 1.0,
     near: float = math.inf,
     proof: float = 0.0,
+    effort: float = 1.0,
 ) -> Answer:
     """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline``, or after ``rounds``.
 
@@ -69,6 +73,7 @@ def cheapest(
     first (:mod:`autoscaler.solver.pricing.maximal_fillings`); where those of some kinds are, as much less of it.
     ``proof``: by how much the clock may go on to prove more of a plan that seems to be dearer than its bound by more
     than ``near``, a part of that. For few pods more is proven in any case while there is time.
+    ``effort``: as much as usual, times this, to prove what whole nodes cost at least; none without a ``near``.
     """
     clock = clock or Work()
     watch = Watch(clock, clock(), deadline)
@@ -95,13 +100,13 @@ def cheapest(
     plans = _rounded(market, generation, generation.watch, rounds=turns, neighbourhoods=neighbourhoods)
     worths, bound = market.worths(generation, len(shapes)), partial(market.bound, generation)
     answer = replace(market.answer(plans, shapes, bound), worths=worths)
-    if market.apart is not None:
+    if not turns or market.apart is not None:
         return answer
     more = _more_of_proof(answer, generation, near=near, proof=proof)
-    if not turns or not more:
-        return answer
-    generation.prove_exactly(generation.watch.within(more))
-    return replace(market.answer(plans, shapes, bound), worths=worths)
+    if more:
+        generation.prove_exactly(generation.watch.within(more))
+        answer = replace(market.answer(plans, shapes, bound), worths=worths)
+    return _whole(market, generation, answer, shapes, effort=effort if math.isfinite(near) else 0.0)
 
 
 def _more_of_proof(answer: Answer, generation: Generation, *, near: float, proof: float) -> float:
@@ -110,6 +115,26 @@ def _more_of_proof(answer: Answer, generation: Generation, *, near: float, proof
     if not is_far and not generation.has_few_pods:
         return 0.0
     return max(generation.watch.left(), proof if is_far else 0.0)
+
+
+def _whole(
+    market: Cutting, generation: Generation, answer: Answer, shapes: Sequence[Shape], *, effort: float
+) -> Answer:
+    """The same with a bound that knows that nodes are whole, or a cheaper plan, where few fillings make that easy."""
+    is_asked = effort > 0 and generation.has_few_pods and answer.gap > EPSILON
+    if not is_asked or len(market.parts) > 1 or any(answer.left):
+        return answer
+    found = generation.prove_whole(answer.usd, effort=effort)
+    if found is None:
+        return answer
+    bound = max(answer.lower_bound, found.bound)
+    if not len(found.kinds) or market.problem.usd[found.kinds].sum() > answer.usd - EPSILON:
+        return replace(answer, lower_bound=bound)
+    (part,), left, lots = market.parts, market.problem.counts.copy(), list[Lot]()
+    for kind, places in zip(found.kinds.tolist(), found.pods, strict=True):
+        lots.append(Lot(kind, np.minimum(places, left)))
+        left -= lots[-1].pods
+    return replace(market.answer({part: lots}, shapes, lambda _: bound), worths=answer.worths)
 
 
 def lower_bound(shapes: Sequence[Shape], kinds: Sequence[Kind], limits: Sequence[Limit] = ()) -> float:

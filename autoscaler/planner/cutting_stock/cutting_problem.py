@@ -117,6 +117,7 @@ class CuttingProblem:
             neighbourhoods=limits.neighbourhoods_at_hand if at_hand else round(times * limits.neighbourhoods),
             enumerated=limits.work_enumerated if at_hand else 1.0,
             near=math.inf if at_hand or times < 1 else limits.near,
+            effort=limits.effort_of_whole_proof,
         )
         proofs = (limits.work_of_proof, limits.more_work_of_proof)
         first, last = (0, 0) if once else limits.repacked_if_far(size[0], times=times, at_hand=at_hand)

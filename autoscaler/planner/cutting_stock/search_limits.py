@@ -76,6 +76,8 @@ class SearchLimits:
     """The first of that. Most kinds need 5 units, and few kinds matter where pods are of few sizes."""
     more_work_of_proof: float = 500.0
     """The same after the second search: of 300 pods of 40 sizes on 70 kinds it proves 2 % more than half of it."""
+    effort_of_whole_proof: float = 1.0
+    """As much as usual, times this, to prove what whole nodes cost at least (:mod:`autoscaler.solver.whole_proof`)."""
     more_work: float = 250.0
     """The second of that, and more for each row. 60 random mixes cost 1.4 % less by it on average, one of them 20 %;
     on an eighth fewer nodes than these take 14 of them cost 1 to 15 % less by it."""
@@ -111,6 +113,7 @@ class SearchLimits:
             work_of_first=0.1 * seconds,
             work_per_pod=min(0.08 * seconds, 0.05 + 0.03 * seconds),
             work_per_row=8 * seconds,
+            effort_of_whole_proof=min(max(1.0, 2 * seconds), 10.0),
             work_of_admission=1.0,
             work_at_hand=1.0,
             work_enumerated=1.0,
