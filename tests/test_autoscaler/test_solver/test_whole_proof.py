@@ -32,17 +32,37 @@ def _pods(many: int) -> list[Shape]:
 
 
 @settings(deadline=None, max_examples=examples(60))
-@given(shapes=SHAPES, kinds=some_kinds(short=True), work=st.sampled_from((1e-6, 100.0)))
-def test_no_plan_undercuts_it_and_a_cheaper_one_is_taken(shapes: list[Shape], kinds: list[Kind], work: float) -> None:
-    """However little is searched before, also where there are few of some kinds."""
-    found = _searched(shapes, kinds, deadline=work, clock=Work(), effort=10.0)
+@given(
+    shapes=SHAPES,
+    kinds=some_kinds(short=True),
+    work=st.sampled_from((1e-6, 100.0)),
+    effort=st.sampled_from((0.005, 0.02, 10.0)),
+)
+def test_no_plan_undercuts_it_and_a_cheaper_one_is_taken(
+    shapes: list[Shape], kinds: list[Kind], work: float, effort: float
+) -> None:
+    """However little is searched before, also where there are few of some kinds; with little effort less is proven."""
+    found = _searched(shapes, kinds, deadline=work, clock=Work(), effort=effort)
     if any(found.left):
         return
     least = optimum(shapes, kinds)
     assert not faults(found, shapes, kinds)
     assert found.lower_bound <= least + 1e-5
-    assert found.usd == pytest.approx(least, abs=1e-5)
-    assert found.lower_bound == pytest.approx(found.usd, rel=1e-4)
+    assert least <= found.usd + 1e-5
+    if effort > 1:
+        assert found.usd == pytest.approx(least, abs=1e-5)
+        assert found.lower_bound == pytest.approx(found.usd, rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_part_of_the_gap_is_proven_where_all_of_it_takes_too_many_fillings(seed: int) -> None:
+    """Any plan that uses another filling costs as much more: no proof of the known plan, which is the cheapest here."""
+    dice = random.Random(seed)  # noqa: S311 - the same pods every time
+    shapes = [Shape((dice.randint(20, 60), dice.randint(20, 60), dice.choice((0, 0, 1)), 1), 1) for _ in range(11)]
+    kinds = [Kind("k", (100, 100, 1, 9), 1.0), Kind("l", (150, 160, 0, 9), 1.7), Kind("m", (150, 260, 4, 9), 2.9)]
+    nothing, part, whole = (_searched(shapes, kinds, deadline=50.0, clock=Work(), effort=one) for one in (0, 0.1, 1))
+    assert nothing.lower_bound < part.lower_bound < whole.lower_bound
+    assert whole.lower_bound == pytest.approx(whole.usd, rel=1e-4)
 
 
 def test_half_a_node_is_a_whole_one() -> None:
