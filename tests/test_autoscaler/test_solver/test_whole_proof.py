@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.solver.deadline import Work
+from autoscaler.solver.column_generation import Generation
+from autoscaler.solver.deadline import Watch, Work
 from autoscaler.solver.lp.master import Problem
 from autoscaler.solver.problem import Cutting, Kind, Limit, Shape
 from autoscaler.solver.solve import cheapest
@@ -52,6 +53,31 @@ def test_no_plan_undercuts_it_and_a_cheaper_one_is_taken(
     if effort > 1:
         assert found.usd == pytest.approx(least, abs=1e-5)
         assert found.lower_bound == pytest.approx(found.usd, rel=1e-4)
+
+
+@settings(deadline=None, max_examples=examples(60))
+@given(
+    shapes=SHAPES,
+    kinds=some_kinds(short=True),
+    dearer=st.sampled_from((1.0, 1.2, 2.0)),
+    effort=st.sampled_from((0.001, 0.01, 10.0)),
+)
+def test_of_a_plan_that_is_too_dear_no_more_is_proven_than_the_cheapest_costs(
+    shapes: list[Shape], kinds: list[Kind], dearer: float, effort: float
+) -> None:
+    """Whatever part of its gap is looked at; all of it gives the cheapest plan."""
+    problem, least = _problem(shapes, *kinds), optimum(shapes, kinds)
+    generation = Generation(problem, Watch(Work()))
+    generation.relax()
+    generation.run(rounds=20)
+    found = generation.prove_whole(dearer * least, effort=effort)
+    assert effort < 1 or found is not None
+    if found is not None:
+        assert found.bound <= least + 1e-5
+    if found is not None and effort > 1:
+        assert found.bound == pytest.approx(least, rel=1e-4)
+        assert (found.pods.sum(axis=0) >= problem.counts).all()
+        assert problem.usd[found.kinds].sum() == pytest.approx(least, abs=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(4))
