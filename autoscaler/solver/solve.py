@@ -132,8 +132,9 @@ def _whole(
         return replace(answer, lower_bound=bound)
     (part,), left, lots = market.parts, market.problem.counts.copy(), list[Lot]()
     for kind, places in zip(found.kinds.tolist(), found.pods, strict=True):
-        lots.append(Lot(kind, np.minimum(places, left)))
-        left -= lots[-1].pods
+        pods = np.minimum(places, left)
+        left -= pods
+        lots += [Lot(kind, pods)] if pods.any() else []  # a plan that is not the cheapest may have a node too many
     return replace(market.answer({part: lots}, shapes, lambda _: bound), worths=answer.worths)
 
 
