@@ -317,9 +317,7 @@ def _watch(rival: Rival, kube: KubeHttp, seen: Seen, usd: Mapping[str, float], o
     while not over.wait(LOOKED):
         now = time.monotonic()
         if now - billed >= BILLED:
-            instances = rival.instances()
-            seen.dollar_seconds += (now - billed) * sum(usd[kind] * many for kind, many in instances.items())
-            billed = now
+            billed = _bill(rival, seen, usd, since=billed)
         pods = kube.get(PODS)["items"]
         names = {one["metadata"]["name"] for one in pods}
         for one in pods:
@@ -331,6 +329,14 @@ def _watch(rival: Rival, kube: KubeHttp, seen: Seen, usd: Mapping[str, float], o
                 known.add(meta["name"])
                 seen.evictions += 1
         _look_for_parts(seen, names, now)
+    _bill(rival, seen, usd, since=billed)
+
+
+def _bill(rival: Rival, seen: Seen, usd: Mapping[str, float], *, since: float) -> float:
+    """Adds what the instances cost since then; returns the time until which they are paid for now."""
+    now = time.monotonic()
+    seen.dollar_seconds += (now - since) * sum(usd[kind] * many for kind, many in rival.instances().items())
+    return now
 
 
 def _is_evicted(pod: dict[str, Any]) -> bool:
