@@ -60,7 +60,7 @@ def cheapest(
     enumerated: float = 1.0,
     near: float = math.inf,
     proof: float = 0.0,
-    effort: float = 1.0,
+    effort: float = 0.0,
 ) -> Answer:
     """The cheapest nodes found for all pods until ``clock`` has gone on by ``deadline``, or after ``rounds``.
 
@@ -73,10 +73,9 @@ def cheapest(
     first (:mod:`autoscaler.solver.pricing.maximal_fillings`); where those of some kinds are, as much less of it.
     ``proof``: by how much the clock may go on to prove more of a plan that seems to be dearer than its bound by more
     than ``near``, a part of that. For few pods more is proven in any case while there is time.
-    ``effort``: as much as usual, times this, to prove what whole nodes cost at least; none without a ``near``.
+    ``effort``: as much as usual, times this, to prove what whole nodes cost at least.
     """
-    clock = clock or Work()
-    watch = Watch(clock, clock(), deadline)
+    watch = Watch(clock or Work()).within(deadline)
     market = Cutting.of(shapes, kinds, limits)
     if not market.problem.counts.any():
         return Answer((), 0.0, 0.0, tuple(shape.count for shape in shapes))
@@ -102,19 +101,20 @@ def cheapest(
     answer = replace(market.answer(plans, shapes, bound), worths=worths)
     if not turns or market.apart is not None:
         return answer
-    more = _more_of_proof(answer, generation, near=near, proof=proof)
-    if more:
-        generation.prove_exactly(generation.watch.within(more))
+    if _proves_more(answer, generation, near=near, proof=proof):
         answer = replace(market.answer(plans, shapes, bound), worths=worths)
-    return _whole(market, generation, answer, shapes, effort=effort if math.isfinite(near) else 0.0)
+    return _whole(market, generation, answer, shapes, effort=effort)
 
 
-def _more_of_proof(answer: Answer, generation: Generation, *, near: float, proof: float) -> float:
-    """Returns by how much the clock may go on to prove more; nought: no more is proven."""
+def _proves_more(answer: Answer, generation: Generation, *, near: float, proof: float) -> bool:
+    """Proves more where that is worth it and there is time; says whether it did."""
     is_far = answer.gap > near
     if not is_far and not generation.has_few_pods:
-        return 0.0
-    return max(generation.watch.left(), proof if is_far else 0.0)
+        return False
+    more = max(generation.watch.left(), proof if is_far else 0.0)
+    if more > 0:
+        generation.prove_exactly(generation.watch.within(more))
+    return more > 0
 
 
 def _whole(

@@ -14,15 +14,15 @@ average, of some 25 %.
 from __future__ import annotations
 
 import math
-from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import highspy
 import numpy as np
 
 from autoscaler.solver.lp.arrays import EPSILON, Floats, Whole, dot
-from autoscaler.solver.lp.linear_program import quiet_solver
+from autoscaler.solver.lp.linear_program import quiet_solver, run_whole, set_matrix
 from autoscaler.solver.lp.master import Problem
+from autoscaler.solver.pricing.maximal_fillings import each_number, is_maximal
 
 _PARTIAL: Final = 50_000
 """Fillings that are looked at together, at most."""
@@ -92,18 +92,14 @@ def _fillings(
             many = np.minimum(many, np.where(more > 0, np.floor((gap - least) / more), many)).astype(np.int64) + 1
         if many.sum() > most:
             return None
-        before = np.repeat(np.arange(len(kind)), many)
-        times = np.arange(len(before)) - np.repeat(np.cumsum(many) - many, many)
+        before, times = each_number(many)
         kind, pods, least = kind[before], pods[before], least[before] + times * more[before]
         room = room[before] - times[:, None] * problem.sizes[row]
         pods[:, row] = times
     is_kept = (problem.usd[kind] - dot(pods, prices) <= gap) & pods.any(axis=1)
     kind, pods, room = kind[is_kept], pods[is_kept], room[is_kept]
-    could_be_added = problem.holds.T[kind] & (pods < problem.counts)
-    for one in range(room.shape[1]):
-        could_be_added &= problem.sizes[None, :, one] <= room[:, one, None]
-    is_maximal = ~could_be_added.any(axis=1)
-    return kind[is_maximal], pods[is_maximal].astype(np.int64)
+    maximal = is_maximal(problem, kind, pods, room)
+    return kind[maximal], pods[maximal].astype(np.int64)
 
 
 def _cheapest(problem: Problem, kinds: Whole, pods: Whole, *, looks: int) -> tuple[float, Whole]:
@@ -121,21 +117,12 @@ def _cheapest(problem: Problem, kinds: Whole, pods: Whole, *, looks: int) -> tup
     model.col_upper_ = np.full(len(kinds), float(problem.counts.sum()))
     model.row_lower_ = np.concatenate([problem.counts, np.full(len(most), -highspy.kHighsInf)])
     model.row_upper_ = np.concatenate([np.full(len(problem.counts), highspy.kHighsInf), most])
-    filling, row = np.nonzero(uses)
-    model.a_matrix_.start_ = np.searchsorted(filling, np.arange(len(kinds) + 1)).astype(np.int32)
-    model.a_matrix_.index_, model.a_matrix_.value_ = row.astype(np.int32), uses[filling, row]
+    set_matrix(model, uses)
     model.integrality_ = [highspy.HighsVarType.kInteger] * len(kinds)
-    solver, turns = quiet_solver(), count(1)
-
-    def watch(event: Any) -> None:
-        if next(turns) > looks:
-            event.interrupt()
-
+    solver = quiet_solver()
     solver.setOptionValue("mip_rel_gap", _LOOSE)
     solver.passModel(model)
-    solver.cbMipInterrupt += watch
-    solver.run()
-    solver.cbMipInterrupt -= watch
+    run_whole(solver, looks=looks)
     if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
         return np.inf, np.zeros(len(kinds), dtype=np.int64)
     times = np.round(np.array(solver.getSolution().col_value)).astype(np.int64)

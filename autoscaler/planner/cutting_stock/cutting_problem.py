@@ -25,7 +25,6 @@ from autoscaler.planner.cutting_stock.zone_aggregation import ZoneAggregation
 from autoscaler.planner.placement.offerings import Market
 from autoscaler.planner.supply.candidate_nodes import Shape
 from autoscaler.solver.column_pool import ColumnPool
-from autoscaler.solver.deadline import Work
 from autoscaler.solver.problem import Kind, Limit
 from autoscaler.solver.problem import Shape as Row
 from autoscaler.solver.solution import Answer, Nodes
@@ -104,6 +103,7 @@ class CuttingProblem:
         """Solves with little work first, and with more where that leaves something to be found."""
         size = sum(row.count for row in rows), len({(row.amounts, row.kinds) for row in rows})
         at_hand = bool(self.free)
+        is_proven = times >= 1 and not at_hand
         once = any(row.members is not None for row in rows)
         works = limits.works_for(*size, times=times, at_hand=at_hand, binding=binding, once=once)
         search = functools.partial(
@@ -112,12 +112,11 @@ class CuttingProblem:
             self.kinds,
             limits=self.limits if binding else [],
             known=known,
-            clock=Work(),
             rounds=limits.rounds,
             neighbourhoods=limits.neighbourhoods_at_hand if at_hand else round(times * limits.neighbourhoods),
             enumerated=limits.work_enumerated if at_hand else 1.0,
-            near=math.inf if at_hand or times < 1 else limits.near,
-            effort=limits.effort_of_whole_proof,
+            near=limits.near if is_proven else math.inf,
+            effort=limits.effort_of_whole_proof if is_proven else 0.0,
         )
         proofs = (limits.work_of_proof, limits.more_work_of_proof)
         first, last = (0, 0) if once else limits.repacked_if_far(size[0], times=times, at_hand=at_hand)

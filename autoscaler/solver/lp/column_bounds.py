@@ -13,7 +13,7 @@ import highspy
 import numpy as np
 
 from autoscaler.solver.lp.arrays import Floats, Mask, Whole, dot, inverse
-from autoscaler.solver.lp.linear_program import quiet_solver
+from autoscaler.solver.lp.linear_program import quiet_solver, set_matrix
 
 _WORTHLESS = 1e-9
 _GREEDY, _STEPS = 40, 200
@@ -99,7 +99,7 @@ def best_filling(values: Floats, sizes: Floats, limits: Whole, held: Mask, room:
     model.col_upper_ = limits[chosen].astype(float)
     model.row_lower_ = np.full(len(room), -highspy.kHighsInf)
     model.row_upper_ = np.where(room > 0, 1.0 + _LOOSE, _LOOSE)
-    _take(model, shares)
+    set_matrix(model, shares)
     model.integrality_ = [highspy.HighsVarType.kInteger] * len(chosen)
     solver = quiet_solver()
     solver.setOptionValue("mip_max_nodes", _NODES)
@@ -110,11 +110,3 @@ def best_filling(values: Floats, sizes: Floats, limits: Whole, held: Mask, room:
     bound = float(found.mip_dual_bound)
     proven = bound * (1 + _LOOSE) if 0 <= bound < np.inf else np.inf
     return BestFilling(proven, max(0, int(found.simplex_iteration_count)))
-
-
-def _take(model: highspy.HighsLp, shares: Floats) -> None:
-    """What each shape, a column, takes of each resource, a row."""
-    used = shares > 0
-    model.a_matrix_.start_ = np.concatenate([[0], np.cumsum(used.sum(axis=1))]).astype(np.int32)
-    model.a_matrix_.index_ = np.nonzero(used)[1].astype(np.int32)
-    model.a_matrix_.value_ = shares[used]

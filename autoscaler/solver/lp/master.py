@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
-from typing import Any
 
 import highspy
 import numpy as np
 
 from autoscaler.solver.lp.arrays import Floats, Mask, Whole, dot
 from autoscaler.solver.lp.capacity import Stock
-from autoscaler.solver.lp.linear_program import quiet_solver, run
+from autoscaler.solver.lp.linear_program import quiet_solver, run, run_whole
 
 NEVER = 1e6
 """Dollars per hour for leaving a pod without a node, where that is the only way: more than any node costs."""
@@ -28,8 +26,7 @@ _PRESENT = 1e-7
 _DUAL, PRIMAL = 1, 4
 """How the solver goes on from where it was: after other numbers of pods, and after more columns or other costs."""
 _NODES, _LOOKS = 300, 150
-"""Of the search for whole numbers: limits that do not depend on how fast the machine is. On one thread the solver asks
-at the same points of its search whether to go on."""
+"""Of the search for whole numbers: limits that do not depend on how fast the machine is."""
 
 
 _ALL = slice(None)
@@ -256,12 +253,6 @@ class Master:
 
         The search ends after so many steps, however fast the machine is, or when ``in_time`` says so.
         """
-        looks = count(1)
-
-        def watch(event: Any) -> None:
-            if next(looks) > _LOOKS or not in_time():
-                event.interrupt()
-
         self._put_in()
         solver = self.solver
         swaps = np.arange(2 * self.rows, self._fixed, dtype=np.int32)
@@ -273,9 +264,7 @@ class Master:
         kinds = np.full(len(numbers), highspy.HighsVarType.kInteger)
         solver.changeColsIntegrality(len(numbers), numbers, kinds)
         solver.setOptionValue("mip_max_nodes", _NODES)
-        solver.cbMipInterrupt += watch
-        solver.run()
-        solver.cbMipInterrupt -= watch
+        run_whole(solver, looks=_LOOKS, in_time=in_time)
         values = np.array(solver.getSolution().col_value)[self.first :]
         solver.changeColsIntegrality(len(numbers), numbers, np.full(len(numbers), highspy.HighsVarType.kContinuous))
         solver.changeColsBounds(len(swaps), swaps, none, np.full(len(swaps), highspy.kHighsInf))

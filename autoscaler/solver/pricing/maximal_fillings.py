@@ -44,17 +44,13 @@ class MaximalFillings:
             if many.sum() > min(most, _EACH):
                 kept = _of_few(kind, many, most)
                 kind, pods, room, many = kind[kept], pods[kept], room[kept], many[kept]
-            before = np.repeat(np.arange(len(kind)), many)
-            times = np.arange(len(before)) - np.repeat(np.cumsum(many) - many, many)
+            before, times = each_number(many)
             kind, pods, room = kind[before], pods[before], room[before] - times[:, None] * problem.sizes[row]
             pods[:, row] = times
-        fits = problem.holds.T[kind] & (pods < problem.counts)
-        for one in range(room.shape[1]):
-            fits &= problem.sizes[None, :, one] <= room[:, one, None]
-        is_maximal = ~fits.any(axis=1)
+        maximal = is_maximal(problem, kind, pods, room)
         is_enumerated = np.zeros(len(problem.usd), dtype=bool)
         is_enumerated[kind] = True
-        return cls(kind[is_maximal], pods[is_maximal], is_enumerated)
+        return cls(kind[maximal], pods[maximal], is_enumerated)
 
     @classmethod
     def none(cls, problem: Problem) -> MaximalFillings:
@@ -81,6 +77,21 @@ class MaximalFillings:
         starts = self._starts
         if len(starts):
             values[self.kinds[starts]] = np.maximum.reduceat(dot(self.pods, prices), starts)
+
+
+def each_number(many: Whole) -> tuple[Whole, Whole]:
+    """Returns for each filling so many times: its position, and the numbers from nought on."""
+    before = np.repeat(np.arange(len(many)), many)
+    return before, np.arange(len(before)) - np.repeat(np.cumsum(many) - many, many)
+
+
+def is_maximal(problem: Problem, kinds: Whole, pods: Whole, rooms: Floats) -> Mask:
+    """Which of these fillings no pod could be added to. ``rooms``: [filling, resource] what is free."""
+    fits: Mask = problem.holds.T[kinds] & (pods < problem.counts)
+    for one in range(rooms.shape[1]):
+        fits &= problem.sizes[None, :, one] <= rooms[:, one, None]
+    found: Mask = np.logical_not(fits.any(axis=1))
+    return found
 
 
 def _of_few(kind: Whole, many: Whole, most: int) -> Mask:

@@ -19,7 +19,7 @@ from autoscaler.solver.whole_proof import whole_proof
 from tests import examples
 from tests.test_autoscaler.test_solver.test_solve import SHAPES, faults, optimum, some_kinds
 
-_searched = partial(cheapest, few=0, near=0.0)
+_searched = partial(cheapest, few=0, near=0.0, effort=1.0)
 _BARELY = Kind("holds two", (10, 10, 0, 9), 1.0)
 
 
