@@ -1,19 +1,19 @@
-"""The executor: carries out one step of a plan through the two doors, and tells the store what came of it.
+"""The executor: carries out steps of a plan through the two doors, and tells the store what came of them.
 
 A step is taken as planned or not at all: whatever changed in between (``Changed``, ``Refused``) or does not answer
-(``Unavailable``) is raised, and the next plan starts from what is true then.
+(``Unavailable``) is what it failed with, and the next plan starts from what is true then.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from autoscaler.cloud import autoscaling_groups as ec2
 from autoscaler.cloud import errors
-from autoscaler.cloud.purchases import in_words
+from autoscaler.cloud.purchases import Bought, in_words
 from autoscaler.kube import client as kube
 from autoscaler.kube.cache import Store
 from autoscaler.kube.schema.core import NodeJson, PodJson
@@ -30,6 +30,7 @@ from autoscaler.model.actions import (
     FreeGpus,
     Grow,
     Nominate,
+    Order,
     Recreate,
     Release,
     Remove,
@@ -60,7 +61,7 @@ class NotYet(Exception):  # noqa: N818 - reads as what it is at the raise site
 
 
 class Executor:
-    """Takes steps, one at a time."""
+    """Takes steps: one alone, or several of one kind beside each other."""
 
     def __init__(
         self, *, kube: Writes, ec2: ec2.Ec2, store: Store, now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -72,11 +73,28 @@ class Executor:
         self._nominated: dict[str, tuple[int, str]] = {}
         """Pod key -> its version since it was nominated last, and the node: the watch tells of it a moment later."""
 
-    def take(self, step: Step) -> None:  # noqa: C901, PLR0912 - one line for each kind of step
-        """Carry the step out. Raises one of ``FAILURES``, or ``NotYet``."""
+    def take(self, batch: Sequence[Step]) -> list[Exception | None]:
+        """Carries steps of one kind out, each as if it were alone. Gives what each failed with.
+
+        That is one of ``FAILURES``, or ``NotYet``. Several are orders of nodes, each in another group, or admissions.
+        """
+        orders = [one for one in batch if isinstance(one, Grow)]
+        admissions = [one for one in batch if isinstance(one, Admit)]
+        if orders:
+            return self._grow(orders)
+        if admissions:
+            return self._admit(admissions)
+        return [self._failure(step) for step in batch]
+
+    def _failure(self, step: Step) -> Exception | None:
+        try:
+            self._take(step)
+        except (NotYet, *FAILURES) as failure:
+            return failure
+        return None
+
+    def _take(self, step: Step) -> None:  # noqa: C901, PLR0912 - one line for each kind of step
         match step:
-            case Admit():
-                self._admit(step)
             case Nominate():
                 self._nominate(step)
             case Reserve():
@@ -87,8 +105,6 @@ class Executor:
                 self._recreate(key)
             case Uncordon(node=node):
                 self._store.saw_node(self._kube.uncordon(node))
-            case Grow():
-                self._grow(step)
             case Cancel():
                 self._cancel(step)
             case Cordon(node=node):
@@ -114,30 +130,48 @@ class Executor:
             case SetCondition(namespace=namespace, name=name, condition=condition, status=status, because=because):
                 self._kube.set_condition(namespace, name, condition, status=status, because=because, at=self._now())
 
-    def _admit(self, step: Admit) -> None:
+    def _admit(self, steps: Sequence[Admit]) -> list[Exception | None]:
         """A pod that vanished is no failure; one that cannot be pinned is tried again by the next plan.
 
         After one more look that their nodes have room for them: a pinned pod cannot go elsewhere.
         """
-        placements = {}
-        asked: dict[str, list[Resources]] = {}
+        self._drop_what_was_told()
+        taken: dict[str, list[Resources]] = defaultdict(list)
+        checked = [self._hosts_of(step, taken) for step in steps]
+        whole = [hosts for hosts in checked if not isinstance(hosts, Exception)]
+        written = self._kube.admit({pod: host for hosts in whole for pod, host in hosts.items()}) if whole else {}
+        return [hosts if isinstance(hosts, Exception) else self._not_admitted(hosts, written) for hosts in checked]
+
+    def _hosts_of(
+        self, step: Admit, taken: dict[str, list[Resources]]
+    ) -> dict[tuple[str, str, str], str] | NotYet | kube.Refused:
+        """Pod (namespace, name, uid) -> host name; or why the gang is not admitted.
+
+        ``taken``: node -> what pods that are admitted before ask for; the gang's are added.
+        """
+        hosts: dict[tuple[str, str, str], str] = {}
+        asked: dict[str, list[Resources]] = defaultdict(list)
         for key, node in step.placements:
             pod, home = self._store.pod(key), self._store.node(node)
             if pod is not None and home is not None and words.GATE in pod.gates:
-                placements[pod.namespace, pod.name, pod.uid] = home.labels.get(words.HOSTNAME, node)
-                asked.setdefault(node, []).append(pod.requests)
-        self._drop_what_was_told()
-        if asked.keys() & {node for _, node in self._nominated.values()}:  # room is kept of which the plan did not know
-            raise NotYet
+                hosts[pod.namespace, pod.name, pod.uid] = home.labels.get(words.HOSTNAME, node)
+                asked[node].append(pod.requests)
+        if asked.keys() & {node for _, node in self._nominated.values()}:
+            return NotYet()  # room is kept of which the plan did not know
         for node, requests in asked.items():
-            if not Resources.total(requests).fits_in(self._store.room_on(node)):
-                raise kube.Refused(_CONFLICT, f"node {node} has no room for them any more")
-        written = self._kube.admit(placements)
-        failures = self._saw({f"{namespace}/{name}": came for (namespace, name, _), came in written.items()})
-        if failures:
-            raise kube.Refused(
-                _CONFLICT, f"{len(failures)} of {len(placements)} pods were not admitted ({failures[0]})"
-            )
+            if not Resources.total([*taken.get(node, ()), *requests]).fits_in(self._store.room_on(node)):
+                return kube.Refused(_CONFLICT, f"node {node} has no room for them any more")
+        for node, requests in asked.items():
+            taken[node] += requests
+        return hosts
+
+    def _not_admitted(
+        self, hosts: Collection[tuple[str, str, str]], written: Mapping[tuple[str, str, str], PodJson | Exception]
+    ) -> kube.Refused | None:
+        failures = self._saw({f"{pod[0]}/{pod[1]}": written[pod] for pod in hosts})
+        if not failures:
+            return None
+        return kube.Refused(_CONFLICT, f"{len(failures)} of {len(hosts)} pods were not admitted ({failures[0]})")
 
     def _nominate(self, step: Nominate) -> None:
         """Nominates pods for their nodes, except those that have changed since: they may be bound by now.
@@ -218,41 +252,49 @@ class Executor:
         if pod is not None and pod.node is None:
             self._kube.delete_unbound(pod.namespace, pod.name, uid=pod.uid)
 
-    def _grow(self, step: Grow) -> None:
-        """Grows a group, unless one of the pods was bound since the plan: steps before this one take time.
+    def _grow(self, steps: Sequence[Grow]) -> list[Exception | None]:
+        """Grows groups, but for pods that were bound since the plan: steps before this one take time.
 
-        What EC2 refuses at once is known to the next plan at once. Raises ``Refused`` for it.
+        What EC2 refuses at once is known to the next plan at once: it is what the step fails with, as ``Refused``.
         """
-        if any(pod.node is not None for pod in map(self._store.pod, step.demand) if pod is not None):
-            raise NotYet
-        group = self._store.group(step.group)
-        with self._known_at_once():
-            bought = self._ec2.grow(
-                step.group, was=step.was, to=step.to, at=step.at, coming=group.launching if group else 0
-            )
+        due = {step.group: Order(step.was, step.to, step.at) for step in steps if not self._is_overtaken(step)}
+        groups = {name: self._store.group(name) for name in due}
+        coming = {name: group.launching for name, group in groups.items() if group is not None}
+        came = self._ec2.grow(due, coming=coming) if due else {}
+        return [
+            self._not_grown(step, groups[step.group], came[step.group]) if step.group in due else NotYet()
+            for step in steps
+        ]
+
+    def _is_overtaken(self, step: Grow) -> bool:
+        return any(pod.node is not None for pod in map(self._store.pod, step.demand) if pod is not None)
+
+    def _not_grown(self, step: Grow, group: Group | None, came: Bought | Exception) -> Exception | None:
+        """What it failed with; the store learns how the group is now."""
+        if isinstance(came, ec2.Changed):
+            self._learn(came)
+        if isinstance(came, Exception):
+            return came
         if group is not None:
-            self._store.wrote_group(bought.of(group))
-        if bought.refusals:
-            raise errors.Refused(bought.refusals[0].code, in_words(bought, asked=step.by))
+            self._store.wrote_group(came.of(group))
+        return errors.Refused(came.refusals[0].code, in_words(came, asked=step.by)) if came.refusals else None
 
     def _cancel(self, step: Cancel) -> None:
         """Raises ``Changed`` where more than the plan knew of is there or on its way all the same: it is paid for."""
         before = self._store.group(step.group)
-        with self._known_at_once():
-            now = self._ec2.cancel(step.group, was=step.was, to=step.to)
-            if before is not None and _here(now) > _here(before):
-                raise ec2.Changed(f"{step.group} is launching a node after all", now)
-        self._store.wrote_group(now)
-
-    @contextlib.contextmanager
-    def _known_at_once(self) -> Iterator[None]:
-        """What a group turned out to be is known to the next plan, a moment later."""
         try:
-            yield
+            now = self._ec2.cancel(step.group, was=step.was, to=step.to)
         except ec2.Changed as changed:
-            if changed.group is not None:
-                self._store.wrote_group(changed.group)
+            self._learn(changed)
             raise
+        self._store.wrote_group(now)
+        if before is not None and _here(now) > _here(before):
+            raise ec2.Changed(f"{step.group} is launching a node after all", now)
+
+    def _learn(self, changed: ec2.Changed) -> None:
+        """What a group turned out to be is known to the next plan, a moment later."""
+        if changed.group is not None:
+            self._store.wrote_group(changed.group)
 
     def _remove(self, step: Remove) -> None:
         """Terminates a node after one more look: it is still closed by us and empty, or not ready, or it never came."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
@@ -45,7 +45,7 @@ from autoscaler.model.actions import (
 )
 from autoscaler.model.cluster import Cluster
 from autoscaler.model.errors import Unavailable
-from autoscaler.model.pod_index import pod_index_of
+from autoscaler.model.pod_index import GangKey, gang_key, pod_index_of
 from autoscaler.model.step_descriptions import describe
 from autoscaler.planner.quarantine import Planner, plan_or_tell
 from autoscaler.planner.sanity_check import Counts
@@ -53,6 +53,7 @@ from autoscaler.record.decisions import Decision
 from autoscaler.reporting.bookkeeper import Bookkeeper
 from autoscaler.reporting.messenger import Messenger
 from autoscaler.reporting.report import Report
+from autoscaler.step_batches import batches
 
 LOOK_AGAIN: Final = 60.0
 """Seconds after which the loop decides anew though nothing seems to have changed."""
@@ -145,7 +146,7 @@ class Loop:
         self._confirm = confirm
         self._bookkeeper = bookkeeper
         self._recorder = recorder or NoRecord()
-        self._outcomes: list[str] = []
+        self._outcomes: dict[Step, str] = {}
         """Of the steps of the plan at hand."""
         self._trusted: Counts | None = None
         """How much the last look showed that was acted on."""
@@ -207,8 +208,7 @@ class Loop:
             self._report.would(steps)
         else:
             self._apply(steps)
-            came = dict(zip(steps, self._outcomes, strict=False))
-            self._recorder.came_of(tuple(came.get(step, "not tried") for step in plan.steps))
+            self._recorder.came_of(tuple(self._outcomes.get(step, "not tried") for step in plan.steps))
         self._forget_answered()
         if knows:  # before AWS has answered it is not known that a pod is hopeless
             self._tell(plan, cluster)
@@ -277,24 +277,31 @@ class Loop:
         return True
 
     def _apply(self, steps: tuple[Step, ...]) -> None:
-        """One after the other. Nothing is bought with money that an earlier step was to set free and did not.
+        """Batch after batch. Nothing is bought with money that an earlier step was to set free and did not.
 
         Nor after an order that AWS refused: the gang that it was for may be better off elsewhere; the next plan says.
         """
         owing = self._refused = False
-        self._outcomes = []
-        for step in steps:
+        self._outcomes = {}
+        for batch in batches(steps, gangs_of=self._gangs_of):
             if self._stopping.is_set() or not self._leader.is_mine():
                 return
-            held = self._held.get(describe(step))
-            if (owing or self._refused) and isinstance(step, Grow):
-                outcome = "not tried: an order before it was refused, or money was not set free"
-            elif held is not None and held.until > self._clock():
-                outcome = "left alone for a while after it failed"
-            else:
-                outcome = self._take(step)
-            self._outcomes.append(outcome)
-            owing |= outcome != DONE and isinstance(step, _SETS_MONEY_FREE)
+            left = {step: why for step in batch if (why := self._why_not(step, may_buy=not (owing or self._refused)))}
+            self._outcomes |= left | self._take([step for step in batch if step not in left])
+            owing |= any(self._outcomes[step] != DONE for step in batch if isinstance(step, _SETS_MONEY_FREE))
+
+    def _why_not(self, step: Step, *, may_buy: bool) -> str:
+        """Why the step is not tried, if anything."""
+        if not may_buy and isinstance(step, Grow):
+            return "not tried: an order before it was refused, or money was not set free"
+        held = self._held.get(describe(step))
+        is_held = held is not None and held.until > self._clock()
+        return "left alone for a while after it failed" if is_held else ""
+
+    def _gangs_of(self, step: Grow) -> set[GangKey | str]:
+        """What the step buys for, as far as it is known: pods without a gang each by itself."""
+        found = {key: self._store.pod(key) for key in step.demand}
+        return {key if pod is None or pod.gang is None else gang_key(pod.gang) for key, pod in found.items()}
 
     def _answered(self, step: Step, *, is_known: bool) -> None:
         if isinstance(step, Grow):
@@ -306,29 +313,30 @@ class Loop:
             orders = {name: order for name, order in self._memory.orders.items() if name in self._unanswered}
             self._memory = replace(self._memory, orders=orders)
 
-    def _take(self, step: Step) -> str:
-        """One step fails alone, and is left alone for a while. Gives what came of it."""
-        try:
-            self._executor.take(step)
-        except NotYet:
+    def _take(self, batch: Sequence[Step]) -> dict[Step, str]:
+        """Each fails alone, and is left alone for a while. Gives what came of each."""
+        if not batch:
+            return {}
+        came = self._executor.take(batch)
+        if not isinstance(batch[0], _OF_PODS) and not all(isinstance(one, NotYet) for one in came):
+            self._set_in_motion()
+        return {step: self._outcome(step, failure) for step, failure in zip(batch, came, strict=True)}
+
+    def _outcome(self, step: Step, failure: Exception | None) -> str:
+        if isinstance(failure, NotYet):
             self._held.pop(describe(step), None)  # the store will tell when: until then there is nothing to retry
             return "not taken: the cluster has changed since the plan"
-        except FAILURES as error:
-            self._answered(step, is_known=not isinstance(error, errors.NoAnswer))
-            self._refused |= isinstance(step, Grow) and isinstance(error, errors.Refused | Changed)
+        self._answered(step, is_known=not isinstance(failure, errors.NoAnswer))
+        if failure is not None:
+            self._refused |= isinstance(step, Grow) and isinstance(failure, errors.Refused | Changed)
             held = self._held.setdefault(describe(step), _Held())
             held.until = self._clock() + held.delay.longer()
-            self._report.failed(step, error)
-            outcome = f"failed: {error}"
-        else:
-            outcome = DONE
-            self._answered(step, is_known=True)
-            self._held.pop(describe(step), None)
-            keys = getattr(step, "demand", ())
-            self._report.done(step, pods=[pod for pod in map(self._store.pod, keys) if pod is not None])
-        if not isinstance(step, _OF_PODS):
-            self._set_in_motion()
-        return outcome
+            self._report.failed(step, failure)
+            return f"failed: {failure}"
+        self._held.pop(describe(step), None)
+        keys = getattr(step, "demand", ())
+        self._report.done(step, pods=[pod for pod in map(self._store.pod, keys) if pod is not None])
+        return DONE
 
     def _tell(self, plan: Plan, cluster: Cluster) -> None:
         self._report.waiting(plan.waiting, is_there=lambda key: self._store.pod(key) is not None)

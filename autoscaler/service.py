@@ -339,7 +339,7 @@ class Parties:
         recorder: Recorder | None = None,
     ) -> Loop:
         """What decides by the store and acts on the parties."""
-        self.ec2.may_write = leader.is_mine
+        self.ec2.writes.may_write = leader.is_mine
         return Loop(
             policies=policies,
             planner=partial(plan, cache=NodeCache(), answers=AnswerCache()),

@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -158,7 +158,13 @@ class World:
     def begin(self) -> None:
         """A new process of the autoscaler, which knows nothing."""
         self.store = Store()
-        self.door = Ec2(self.policy, self.cloud.clients(), warn=_never, now=lambda: self.now)
+        self.door = Ec2(
+            self.policy,
+            self.cloud.clients(),
+            warn=_never,
+            now=lambda: self.now,
+            pool=lambda _: _InTurn(self._dice("order of purchases")),
+        )
         for known in (self.door._quotas, self.door._reservations):
             if known is not None:
                 known._clock = self._seconds
@@ -222,36 +228,32 @@ class World:
         self._check()
         return not failures and (self.cloud.changes, self.now) == (before, began)
 
-    def take(self, step: Step) -> None:
+    def take(self, batch: Sequence[Step]) -> list[Exception | None]:
         """As the executor does; and checked. What was bought before the process was killed counts as done."""
-        self._may(step)
+        for step in batch:
+            self._may(step)
+        self._may_draw([step for step in batch if isinstance(step, Grow)])
+        there = [key for step in batch if isinstance(step, FreeGpus) for key in step.pods if key in self.pods]
         try:
-            self._take(step)
+            came = self._executor.take(batch)
         except Killed:
-            if isinstance(step, Grow) and self.cloud.groups[step.group].desired > step.was:
-                self.done.append(step)
-                self.bought += step.by
+            self._did(one for one in batch if isinstance(one, Grow) and self.cloud.groups[one.group].desired > one.was)
             raise
-        self.done.append(step)
-        self.tally[f"steps through the doors: {type(step).__name__}"] += 1
-        self.bought += step.by if isinstance(step, Grow) else 0
+        for step, failure in zip(batch, came, strict=True):
+            if failure is None:
+                self._did([step])
+                self.tally[f"steps through the doors: {type(step).__name__}"] += 1
+                is_told = not isinstance(step, SetCondition) or self.requests.is_as_told(step, self.now)
+                assert is_told, f"{step} is not told so"
+            elif isinstance(failure, Refused):  # all of a gang is evicted or, where a budget forbids one pod, none
+                assert all(key in self.pods for key in there), f"{step}: some were evicted, others are kept by a budget"
+        self.tally["steps that were taken beside another"] += len(batch) if len(batch) > 1 else 0
+        return came
 
-    def _take(self, step: Step) -> None:
-        """Through the real doors."""
-        if isinstance(step, FreeGpus):
-            self._free_gpus(step)
-            return
-        self._executor.take(step)
-        assert not isinstance(step, SetCondition) or self.requests.is_as_told(step, self.now), f"{step} is not told so"
-
-    def _free_gpus(self, step: FreeGpus) -> None:
-        """All of a gang is evicted or, where a budget forbids one of its pods, none."""
-        there = [key for key in step.pods if key in self.pods]
-        try:
-            self._executor.take(step)
-        except Refused:
-            assert all(key in self.pods for key in there), f"{step}: some were evicted, others are kept by a budget"
-            raise
+    def _did(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            self.done.append(step)
+            self.bought += step.by if isinstance(step, Grow) else 0
 
     def _touch(self, what: str) -> None:
         """A fault point: the same for the same look."""
@@ -467,7 +469,6 @@ class World:
                 assert not self._was_refused(seen, since=None if is_new else step.at), f"{step} right after a refusal"
                 assert not self._is_paused(seen.entry, buying=True), f"{step} though it is paused"
                 self.requests.may_buy(step)
-                self._may_draw(step)
                 self._may_launch_in_block(step, seen.block if is_new else None)
             case Cancel():
                 assert step.to < step.was, step
@@ -522,20 +523,21 @@ class World:
         for pod in (self.pods[key] for key in step.pods if key in self.pods):
             assert not self._is_paused(self._entry_of(pod), buying=False), f"{step} though it is paused"
 
-    def _may_draw(self, step: Grow) -> None:
-        """Within the quota of its family, and for a namespace whose budget is not spent.
+    def _may_draw(self, steps: Sequence[Grow]) -> None:
+        """All of them within the quotas of their families, and for a namespace whose budget is not spent.
 
         An instance beyond what its group desires, of an order that was cancelled while it was launched, is one of those
         that are desired then.
         """
-        assert not (step.demand and self._is_spent()), f"{step} though the budget of its namespace is spent"
-        kind = self.cloud.groups[step.group].shown.instance_type[0]
-        then = sum(
-            max(step.to if name == step.group else one.desired, one.living) + one.held
-            for name, one in self.cloud.groups.items()
-            if one.shown.instance_type[0] == kind
-        )
-        assert self.quota is None or then <= self.quota, f"{step} beyond the quota: {then} would be there"
+        assert not (self._is_spent() and any(one.demand for one in steps)), f"{steps} though the budget is spent"
+        to = {one.group: one.to for one in steps}
+        for kind in {self.cloud.groups[name].shown.instance_type[0] for name in to}:
+            then = sum(
+                max(to.get(name, one.desired), one.living) + one.held
+                for name, one in self.cloud.groups.items()
+                if one.shown.instance_type[0] == kind
+            )
+            assert self.quota is None or then <= self.quota, f"{steps} beyond the quota: {then} would be there"
 
     def _may_launch_in_block(self, step: Grow, block: CapacityBlock | None) -> None:
         """After it began, and while a node that takes as long as it may to join is of use."""

@@ -7,23 +7,29 @@ Groups are found by the tag with the cluster's name; nothing else is ever touche
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from autoscaler.cloud.clients import Clients
-from autoscaler.cloud.errors import NotAllowed, NotLeader, Refused, one_failure_alone, refusal_code, told_in_words
+from autoscaler.cloud.errors import NotAllowed, Refused, one_failure_alone, refusal_code, told_in_words
+from autoscaler.cloud.group_writes import GroupWrites, Purchase
 from autoscaler.cloud.interruption_queue import InterruptionQueue
 from autoscaler.cloud.launches import REFUSALS_LAST, being_tried, refusals
 from autoscaler.cloud.node_templates import NodeTemplate, tags_of
 from autoscaler.cloud.prices import Prices
-from autoscaler.cloud.purchases import AT_MOST, HELD, Bought, launched, living, refused, token_of, why_not_at_once
-from autoscaler.cloud.quotas import Quota, Quotas
+from autoscaler.cloud.purchases import HELD, Bought, living, token_of, why_not_at_once
+from autoscaler.cloud.quotas import Draw, Quota, Quotas
 from autoscaler.cloud.reservations import Reservations
 from autoscaler.config.policy import Policy
 from autoscaler.model import labels as words
+from autoscaler.model.actions import Order
 from autoscaler.model.cluster import Group, Instance, Refusal
 from autoscaler.model.enumeration import counted
+from autoscaler.model.errors import Unavailable
 from autoscaler.model.instance_types import InstanceType, one_quota, read_instance_type
 
 if TYPE_CHECKING:
@@ -31,8 +37,7 @@ if TYPE_CHECKING:
 
 _AT_MINIMUM: Final = "min size constraint"
 """In AWS's words: the group desires its minimum, and would go below."""
-_WAITS_NO_LONGER: Final = ("No active Lifecycle Action", "Instance Id not found")
-"""In AWS's words: the instance went on already, or is gone from its group."""
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _WARNINGS_KEPT: Final = 1000
 """Lines that are not told again: what AWS says in them may never be the same twice."""
 _STATES: Final = {"InService": "in-service", "Terminating": "terminating", "Pending": "pending"}
@@ -57,10 +62,13 @@ class Ec2:
         *,
         warn: Callable[[str], None] = lambda _line: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        pool: Callable[[int], Executor] = ThreadPoolExecutor,
     ) -> None:
-        """``warn`` is told once of each thing that a person should mend (an unknown price)."""
-        self.may_write: Callable[[], bool] = lambda: True
-        """Asked immediately before each write: a process that stood still may have lost its lease."""
+        """``warn`` is told once of each thing that a person should mend (an unknown price).
+
+        ``pool``: given a number, what carries out so many purchases at once.
+        """
+        self.writes = GroupWrites(clients, policy.region, now=now, pool=pool)
         self._policy = policy
         """Replaced as a whole by :meth:`obey`, maybe in another thread."""
         self._clients = clients
@@ -98,97 +106,122 @@ class Ec2:
 
     def group(self, name: str) -> Group | None:
         """One group as it is now."""
-        raw = self._described(name)
+        raw = self._described(name).get(name)
+        return self._as_is(raw) if raw is not None else None
+
+    def _as_is(self, raw: AutoScalingGroupTypeDef) -> Group | None:
         with told_in_words(self._policy.region):
-            return next(self._groups_from([raw]), None) if raw else None
+            return next(self._groups_from([raw]), None)
 
-    def grow(self, name: str, *, was: int, to: int, at: datetime, coming: int = 0) -> Bought:
-        """Buy so many nodes that a group that desires ``was`` has ``to`` of them. Gives what came of it.
+    def grow(
+        self, orders: Mapping[str, Order], *, coming: Mapping[str, int] = _NOTHING
+    ) -> dict[str, Bought | Exception]:
+        """Buy nodes: a group that desires ``was`` is to have ``to`` of them. Gives what came of each, by name of group.
 
-        At once where the group and the account allow it, else by its desired capacity. ``at``: when the order was
-        decided; asked again with the same it is the same order. ``coming``: launches that are being tried, without an
-        instance so far. Raises ``Changed`` where the desired capacity is another, ``NoAnswer``; what AWS refuses is
-        part of what came of it.
+        At once where the group and the account allow it, else by its desired capacity; all beside each other. An order
+        with the ``at`` of an earlier one is the same. ``coming``: by name of group, launches that are being tried,
+        without an instance so far. One that is not carried out fails alone: with ``Changed`` where the desired capacity
+        is another, ``NoAnswer``, or what else says ``Unavailable``; what AWS refuses is part of what came of it.
 
-        Never lowers, and never buys twice: the group is looked at once more immediately before.
+        Never lowers, and never buys twice: the groups, at most 50, are looked at once more immediately before, in one
+        call. What one order takes of a quota is not there for the next.
         """
-        raw = self._as_planned(name, was)
-        count = to - max(was, living(raw) + coming)
-        if count < 1:
-            here = counted(living(raw) + coming, "node")
-            raise Changed(f"{name} has {here} by now, or is launching them", self.group(name))
-        vcpus, quota = self._draws(raw)
-        if quota is not None and count * vcpus > quota.left:
-            said = f"{quota}, and {counted(count, 'node')} would be {count * vcpus} more"
-            code = "ReservationCapacityExceeded" if tags_of(raw).get(words.TAG_RESERVATION) else "VcpuLimitExceeded"
-            return Bought(desired=was, refusals=(Refusal(self._now(), code, said),))
+        came: dict[str, Bought | Exception] = {}
+        quotas: dict[str, Draw] = {}
+        purchases: list[Purchase] = []
+        taken = Counter[str]()
         try:
-            if to - was > count:  # it has more than it desires, which AWS would end as it sees fit
-                self._set_desired(name, to)
-                bought = Bought(desired=to)
-            else:
-                bought = self._buy(raw, count, to=to, token=token_of(group=name, was=was, to=to, at=at))
-        except (Refused, NotAllowed) as no:
-            bought = Bought(desired=was, refusals=(Refusal(self._now(), refusal_code(str(no)), str(no)),))
-        young = [one for one in self._answered.get(name, ()) if one.at > self._now() - REFUSALS_LAST]
-        self._answered[name] = (*bought.refusals, *young)
-        for known in (self._quotas, self._reservations):
-            if known is not None and quota is not None:
-                known.took(quota.code, vcpus * min(count, bought.desired - was))
-        return bought
+            raws = self._described(*orders)
+        except (Refused, Unavailable) as error:
+            return dict.fromkeys(orders, error)
+        for name, order in orders.items():
+            try:
+                purchase = self._as_ordered(raws, name, order, coming.get(name, 0))
+            except (Changed, Refused, Unavailable) as error:
+                came[name] = error
+                continue
+            draw = quotas[name] = self._draws(purchase.raw)
+            refusal = draw.refuses(purchase.count, taken, at=self._now())
+            if refusal is not None:
+                came[name] = Bought(desired=order.was, refusals=(refusal,))
+                continue
+            taken[draw.code] += purchase.count * draw.vcpus
+            purchases.append(purchase)
+        for purchase, answer in self._bought(purchases):
+            name = purchase.group
+            came[name] = self._learnt(purchase, answer, quotas[name])
+        return came
 
-    def _draws(self, raw: AutoScalingGroupTypeDef) -> tuple[int, Quota | None]:
-        """VCPUs of one node, and the quota that it draws on as far as it is known."""
+    def _as_ordered(
+        self, raws: Mapping[str, AutoScalingGroupTypeDef], name: str, order: Order, coming: int
+    ) -> Purchase:
+        raw = self._as_planned(name, order.was, raws.get(name))
+        here = living(raw) + coming
+        count = order.to - max(order.was, here)
+        if count < 1:
+            raise Changed(f"{name} has {counted(here, 'node')} by now, or is launching them", self._as_is(raw))
+        # where it has more than it desires, AWS would end that as it sees fit: it is to desire it
+        has_more = order.to - order.was > count
+        why_not = "" if has_more else self._not_at_once.get(name) or why_not_at_once(raw)
+        if why_not:
+            self._may_not_at_once(name, why_not)
+        token = token_of(group=name, was=order.was, to=order.to, at=order.at)
+        return Purchase(raw, count, order.to, token, at_once=not (has_more or why_not))
+
+    def _may_not_at_once(self, name: str, why_not: str) -> None:
+        self._not_at_once[name] = why_not
+        self._warn_once(f"{name} is grown by its desired capacity, not by LaunchInstances: {why_not}")
+
+    def _bought(self, purchases: Sequence[Purchase]) -> Iterator[tuple[Purchase, Bought | Exception]]:
+        """Yields what came of each; those that may not be made at once are made by the desired capacity."""
+        for one in purchases:
+            self._at_rest.pop(one.group, None)
+        answers = self.writes.buy(purchases)
+        denied = []
+        for one in purchases:
+            answer = answers[one.group]
+            if one.at_once and isinstance(answer, NotAllowed):
+                self._may_not_at_once(one.group, str(answer))
+                denied.append(replace(one, at_once=False))
+        answers |= self.writes.buy(denied)
+        yield from ((one, answers[one.group]) for one in purchases)
+
+    def _learnt(self, one: Purchase, answer: Bought | Exception, draw: Draw) -> Bought | Exception:
+        """What came of a purchase, what AWS refused as part of it; the next look knows of it."""
+        was = one.raw["DesiredCapacity"]
+        if isinstance(answer, Refused | NotAllowed):
+            answer = Bought(desired=was, refusals=(Refusal(self._now(), refusal_code(str(answer)), str(answer)),))
+        if isinstance(answer, Exception):
+            return answer
+        young = [refusal for refusal in self._answered.get(one.group, ()) if refusal.at > self._now() - REFUSALS_LAST]
+        self._answered[one.group] = (*answer.refusals, *young)
+        for known in (self._quotas, self._reservations):
+            if known is not None and draw.quota is not None:
+                known.took(draw.code, draw.vcpus * min(one.count, answer.desired - was))
+        return answer
+
+    def _draws(self, raw: AutoScalingGroupTypeDef) -> Draw:
         template = NodeTemplate.of(raw, self._policy)
         entry = template.entry
         if entry is None:
-            return 0, None
+            return Draw(0, None)
         vcpus = max((self._types[one].vcpus for one in entry.types if one in self._types), default=0)
-        return vcpus, self._quota(template.reservation or one_quota(entry.types, spot=entry.capacity_type == "spot"))
-
-    def _buy(self, raw: AutoScalingGroupTypeDef, count: int, *, to: int, token: str) -> Bought:
-        name = raw["AutoScalingGroupName"]
-        why_not = self._not_at_once.get(name) or why_not_at_once(raw)
-        if not why_not:
-            try:
-                return self._launch(raw, count, token=token)
-            except NotAllowed as denied:
-                why_not = str(denied)
-        self._not_at_once[name] = why_not
-        self._warn_once(f"{name} is grown by its desired capacity, not by LaunchInstances: {why_not}")
-        self._set_desired(name, to)
-        return Bought(desired=to)
-
-    def _launch(self, raw: AutoScalingGroupTypeDef, count: int, *, token: str) -> Bought:
-        """Launches at most what one call takes: the next plan orders more. Raises ``NotAllowed``, ``Refused``."""
-        self._fence()
-        self._at_rest.pop(raw["AutoScalingGroupName"], None)
-        with told_in_words(self._policy.region):
-            answer = self._clients.autoscaling.launch_instances(
-                AutoScalingGroupName=raw["AutoScalingGroupName"],
-                RequestedCapacity=min(count, AT_MOST),
-                AvailabilityZones=[raw["AvailabilityZones"][0]],
-                ClientToken=token,
-            )
-        came, refusals = launched(answer, at=self._now()), refused(answer, at=self._now())
-        if not came and not refusals:
-            refusals = (Refusal(self._now(), "Refused", "EC2 launched nothing and does not say why"),)
-        if not came and all(one.code == "UnauthorizedOperation" for one in refusals):
-            raise NotAllowed(refusals[0].message)
-        return Bought(desired=raw["DesiredCapacity"] + len(came), instances=came, refusals=refusals)
+        code = template.reservation or one_quota(entry.types, spot=entry.capacity_type == "spot")
+        return Draw(vcpus, self._quota(code), is_reservation=bool(template.reservation))
 
     def cancel(self, name: str, *, was: int, to: int) -> Group:
         """Lower the desired capacity from ``was`` to ``to``, where no instance ends by it. Gives the group after that.
 
         Raises ``Changed`` where the desired capacity is another or the instances have come after all, ``Refused``.
         """
-        raw = self._as_planned(name, was)
+        raw = self._as_planned(name, was, self._described(name).get(name))
         here = living(raw)
         if here > to:
             raise Changed(
-                f"{name} has {counted(here, 'node')} by now: EC2 delivered what it had refused", self.group(name)
+                f"{name} has {counted(here, 'node')} by now: EC2 delivered what it had refused", self._as_is(raw)
             )
-        self._set_desired(name, to)
+        self._at_rest.pop(name, None)
+        self.writes.set_desired(name, to)
         now = self.group(name)
         if now is None:
             raise Changed(f"{name} is not there any more")
@@ -203,11 +236,15 @@ class Ec2:
         lowers it no more, and an instance can end without, for the group has one too many anyway.
         """
         try:
-            self._end(instance, lowers=True)
+            self.writes.end(instance, lowers=True)
         except Refused as refused:
             if _AT_MINIMUM not in str(refused) or not (is_dead or self._has_too_many(group)):
                 raise
-            self._end(instance, lowers=False)
+            self.writes.end(instance, lowers=False)
+
+    def release(self, group: str, instance: str) -> None:
+        """End the wait of a terminating instance. Raises ``Refused``; one that waits no longer is no failure."""
+        self.writes.release(group, instance)
 
     def interruption_queue(self) -> InterruptionQueue:
         """The cluster's: its client is made when it is asked for the first time."""
@@ -220,61 +257,26 @@ class Ec2:
         states = [one["State"]["Name"] for each in found["Reservations"] for one in each["Instances"]]
         return all(state == "terminated" for state in states)
 
-    def _fence(self) -> None:
-        if not self.may_write():
-            raise NotLeader("another autoscaler may act by now: the lease was not renewed in time")
-
-    def _end(self, instance: str, *, lowers: bool) -> None:
-        self._fence()
-        with told_in_words(self._policy.region):
-            self._clients.autoscaling.terminate_instance_in_auto_scaling_group(
-                InstanceId=instance, ShouldDecrementDesiredCapacity=lowers
-            )
-
     def _has_too_many(self, name: str) -> bool:
-        raw = self._described(name)
+        raw = self._described(name).get(name)
+        return raw is not None and living(raw) > raw["DesiredCapacity"]
+
+    def _as_planned(self, name: str, was: int, raw: AutoScalingGroupTypeDef | None) -> AutoScalingGroupTypeDef:
         if raw is None:
-            return False
-        return living(raw) > raw["DesiredCapacity"]
-
-    def release(self, group: str, instance: str) -> None:
-        """End the wait of a terminating instance. Raises ``Refused``; one that waits no longer is no failure."""
-        self._fence()
-        try:
-            with told_in_words(self._policy.region):
-                self._clients.autoscaling.complete_lifecycle_action(
-                    LifecycleHookName=words.TERMINATION_HOOK,
-                    AutoScalingGroupName=group,
-                    InstanceId=instance,
-                    LifecycleActionResult="CONTINUE",
-                )
-        except Refused as refused:
-            if not any(gone in str(refused) for gone in _WAITS_NO_LONGER):
-                raise
-
-    def _as_planned(self, name: str, was: int) -> AutoScalingGroupTypeDef:
-        now = self._described(name)
-        if now is None:
             raise Changed(f"{name} is not there any more")
-        if now["DesiredCapacity"] != was:
+        if raw["DesiredCapacity"] != was:
             said = f"{name} was to have {counted(was, 'node')} when this was decided"
-            raise Changed(f"{said}, and is to have {now['DesiredCapacity']} now", self.group(name))
-        return now
+            raise Changed(f"{said}, and is to have {raw['DesiredCapacity']} now", self._as_is(raw))
+        return raw
 
-    def _described(self, name: str) -> AutoScalingGroupTypeDef | None:
+    def _described(self, *names: str) -> dict[str, AutoScalingGroupTypeDef]:
+        """Those of the cluster, by name; AWS takes at most 50 names."""
         with told_in_words(self._policy.region):
-            found = self._clients.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
-        cluster = self._policy.cluster
-        ours = (raw for raw in found["AutoScalingGroups"] if tags_of(raw).get(words.TAG_CLUSTER) == cluster)
-        return next(ours, None)
-
-    def _set_desired(self, name: str, to: int) -> None:
-        self._fence()
-        self._at_rest.pop(name, None)
-        with told_in_words(self._policy.region):
-            self._clients.autoscaling.set_desired_capacity(
-                AutoScalingGroupName=name, DesiredCapacity=to, HonorCooldown=False
-            )
+            found = self._clients.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=list(names))
+        ours = (
+            raw for raw in found["AutoScalingGroups"] if tags_of(raw).get(words.TAG_CLUSTER) == self._policy.cluster
+        )
+        return {raw["AutoScalingGroupName"]: raw for raw in ours}
 
     # --- From what AWS says to the group ---
 

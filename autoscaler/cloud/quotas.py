@@ -11,8 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from autoscaler.model.cluster import Refusal
+from autoscaler.model.enumeration import counted
 from autoscaler.model.instance_types import InstanceType, quota_of
 
 if TYPE_CHECKING:
@@ -42,6 +45,31 @@ class Quota:
     def __str__(self) -> str:
         """Says how much of the quota is in use, for messages."""
         return f"quota {self.code} ({self.name}): {self.used} of {self.most} vCPUs are in use"
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What a node of a group draws on."""
+
+    vcpus: int
+    """Of one node."""
+    quota: Quota | None
+    """As far as it is known."""
+    is_reservation: bool = False
+    """The quota is what a Capacity Reservation has room for."""
+
+    @property
+    def code(self) -> str:
+        """Of the quota; empty where none is known."""
+        return self.quota.code if self.quota is not None else ""
+
+    def refuses(self, nodes: int, taken: Mapping[str, int], *, at: datetime) -> Refusal | None:
+        """Why so many nodes are not to be asked for, if anything; ``taken``: code -> vCPUs that go before them."""
+        if self.quota is None or nodes * self.vcpus <= self.quota.left - taken.get(self.code, 0):
+            return None
+        gone = f", {taken[self.code]} more are being bought" if taken.get(self.code) else ""
+        said = f"{self.quota}{gone}, and {counted(nodes, 'node')} would be {nodes * self.vcpus} more"
+        return Refusal(at, "ReservationCapacityExceeded" if self.is_reservation else "VcpuLimitExceeded", said)
 
 
 class Quotas:

@@ -15,10 +15,10 @@ from typing import Final
 from autoscaler.acting_policy import as_priced
 from autoscaler.cloud import errors
 from autoscaler.cloud.autoscaling_groups import Changed, Ec2
-from autoscaler.cloud.purchases import in_words
+from autoscaler.cloud.purchases import Bought, in_words
 from autoscaler.config.policy import Policy
 from autoscaler.kube.retry_delay import RetryDelay
-from autoscaler.model.actions import STARTING, Cancel, Grow, Memory, Plan
+from autoscaler.model.actions import STARTING, Cancel, Grow, Memory, Order, Plan
 from autoscaler.model.cluster import Group
 from autoscaler.model.errors import Unavailable
 from autoscaler.model.step_descriptions import describe
@@ -123,7 +123,7 @@ class Reconciler:
                 if isinstance(step, Cancel):
                     self._ec2.cancel(step.group, was=step.was, to=step.to)
                     continue
-                bought = self._ec2.grow(step.group, was=step.was, to=step.to, at=step.at)
+                bought = self._grown(step)
             except (Changed, errors.Refused, Unavailable) as error:
                 self._failure = f" ({error})"
                 self._back_off(f"{describe(step)}: {error}")
@@ -133,6 +133,12 @@ class Reconciler:
             if bought.refusals:
                 break
         return changed
+
+    def _grown(self, step: Grow) -> Bought:
+        came = self._ec2.grow({step.group: Order(step.was, step.to, step.at)})[step.group]
+        if isinstance(came, Exception):
+            raise came
+        return came
 
     def _back_off(self, why: str) -> None:
         """Backs off as the loop does: AWS would throttle all of the account that asks again at once."""

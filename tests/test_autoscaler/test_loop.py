@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -92,10 +92,14 @@ class Fakes:
         if what in self.failures:
             raise self.failures[what]
 
-    def grow(self, name: str, *, was: int, to: int, **_more: Any) -> Bought:
-        """EC2's."""
-        self._note("grow", name, was, to)
-        return Bought(desired=was if self.refusals else to, refusals=self.refusals)
+    def grow(self, orders: Mapping[str, Order], **_more: Any) -> dict[str, Bought | Exception]:
+        """EC2's. An order fails as told for all, or for its group."""
+        came: dict[str, Bought | Exception] = {}
+        for name, order in orders.items():
+            self.asked.append(("grow", name, order.was, order.to))
+            bought = Bought(desired=order.was if self.refusals else order.to, refusals=self.refusals)
+            came[name] = self.failures.get("grow") or self.failures.get(name) or bought
+        return came
 
     def cancel(self, name: str, *, was: int, to: int) -> Group:
         """EC2's."""
@@ -315,6 +319,31 @@ def test_after_a_refused_order_the_planner_is_asked_before_the_next_one() -> Non
     assert made.fakes.asked[-1] == ("grow", other.name, 0, 1)
 
 
+def test_orders_for_different_gangs_go_beside_each_other_and_fail_alone() -> None:
+    """What is for a gang in a second group waits for the first, and is not ordered where any order was refused."""
+    groups = [a_group(zone=f"us-east-1{zone}") for zone in "abc"]
+    pods = {pod.key: pod for gang in ("one", "two") for pod in a_gang(gang)}
+    steps = [
+        replace(GROW, group=group.name, demand=(f"team/{gang}-worker-{number}",))
+        for group, gang, number in zip(groups, ("one", "one", "two"), (0, 1, 0), strict=True)
+    ]
+    made = bench(*steps)
+    made.fakes.failures[groups[2].name] = Unavailable("AWS asks for fewer calls")
+    loop = made.loop()
+    made.store.replace(PODS, {(pod.namespace, pod.name): (1, pod) for pod in pods.values()})
+    made.knows_aws(*groups)
+    loop.once()
+    assert [one[1] for one in made.fakes.asked] == [groups[0].name, groups[2].name, groups[1].name]
+    assert made.out.getvalue().count("could not grow") == 1
+    made = bench(*steps)
+    made.fakes.refusals = (Refusal(NOW, "VcpuLimitExceeded", "the limit is 64"),)
+    loop = made.loop()
+    made.store.replace(PODS, {(pod.namespace, pod.name): (1, pod) for pod in pods.values()})
+    made.knows_aws(*groups)
+    loop.once()
+    assert [one[1] for one in made.fakes.asked] == [groups[0].name, groups[2].name]
+
+
 @pytest.mark.parametrize(
     ("answer", "kept"),
     [
@@ -397,13 +426,13 @@ def test_what_is_due_is_done_at_once_however_the_time_jumps(jumps: list[float], 
     waits = Waits(made.store, clock)
     tries: list[float] = []
 
-    def grow(*_given: Any, **_named: Any) -> Bought:
+    def grow(orders: Mapping[str, Order], **_named: Any) -> dict[str, Bought | Exception]:
         tries.append(clock.at)
         if len(tries) <= failures:
-            raise Unavailable("AWS does not answer")
+            return dict.fromkeys(orders, Unavailable("AWS does not answer"))
         assert waits.loop is not None
         waits.loop.stop()
-        return Bought(desired=1)
+        return dict.fromkeys(orders, Bought(desired=1))
 
     made.fakes.grow = grow  # type: ignore[method-assign]
     made.store.wait = waits.wait  # type: ignore[method-assign]
@@ -799,6 +828,21 @@ def test_a_gang_is_not_pinned_where_its_room_has_gone_since_the_plan() -> None:
         loop.once()
         assert "node n has no room for them any more" in made.out.getvalue()
         assert not made.fakes.asked
+
+
+@pytest.mark.parametrize(("gpus", "admitted"), [(4, ["one", "two"]), (5, ["one"])])
+def test_gangs_are_pinned_beside_each_other_where_there_is_room_for_both(gpus: int, admitted: list[str]) -> None:
+    """By one write of all pods; the second has no room where the first takes it, and fails alone."""
+    made = bench(*(Admit(f"team/{name}", ((f"team/{name}-worker-0", "n"),), "r") for name in ("one", "two")))
+    loop = made.loop()
+    made.knows_aws()
+    made.store.put(NODES, ("", "n"), 1, an_on_prem_node("n"))
+    for pod in (*a_gang("one", 1, gpus=gpus), *a_gang("two", 1, gpus=gpus)):
+        made.store.put(PODS, ("team", pod.name), 1, pod)
+    loop.once()
+    [(_, placements)] = made.fakes.asked
+    assert [name.removesuffix("-worker-0") for _, name, _ in placements] == admitted
+    assert made.out.getvalue().count("node n has no room for them any more") == 2 - len(admitted)
 
 
 def test_a_gang_is_not_let_go_before_the_watch_has_told_of_nominations_for_its_node() -> None:

@@ -16,11 +16,12 @@ from botocore.stub import ANY, Stubber
 from autoscaler.cloud.autoscaling_groups import Changed, Ec2
 from autoscaler.cloud.clients import Clients, connect
 from autoscaler.cloud.errors import NoAnswer, Refused, refusal_code
-from autoscaler.cloud.purchases import token_of
+from autoscaler.cloud.purchases import Bought, token_of
 from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Policy
 from autoscaler.config.policy_changes import pending
 from autoscaler.model import labels as words
+from autoscaler.model.actions import Order
 from autoscaler.model.cluster import CapacityBlock
 from autoscaler.model.constraints import Taint
 from autoscaler.model.errors import Unavailable
@@ -426,6 +427,14 @@ def launching(count: int, **order: Any) -> dict[str, Any]:
     }
 
 
+def grown(door: Ec2, group: str, *, coming: int = 0, **order: Any) -> Bought:
+    """What came of one order. Raises what it failed with."""
+    came = door.grow({group: Order(**order)}, coming={group: coming})[group]
+    if isinstance(came, Exception):
+        raise came
+    return came
+
+
 def test_growing_looks_once_more_and_launches_what_lacks(door: Door) -> None:
     """In the group's zone, with the order's own token; the instances and the refusal of one answer."""
     door.groups_are(raw_group(desired=1, instances=("i-1",)), named=NAME)
@@ -433,7 +442,7 @@ def test_growing_looks_once_more_and_launches_what_lacks(door: Door) -> None:
     full = "We currently do not have sufficient g5.12xlarge capacity."
     errors = [{"ErrorCode": "InsufficientInstanceCapacity", "ErrorMessage": full, "AvailabilityZone": "us-east-1a"}]
     door.autoscaling.add_response("launch_instances", {"Instances": came, "Errors": errors}, launching(2))
-    bought = door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    bought = grown(door.door, NAME, was=1, to=3, at=LAUNCHED)
     assert (bought.desired, [one.id for one in bought.instances]) == (2, ["i-2"])
     assert [(one.code, one.message) for one in bought.refusals] == [("InsufficientInstanceCapacity", full)]
     door.autoscaling.assert_no_pending_responses()
@@ -444,7 +453,7 @@ def test_what_was_refused_at_once_is_told_with_the_group_from_then_on(door: Door
     door.groups_are(raw_group(), named=NAME)
     errors = [{"ErrorCode": "VcpuLimitExceeded", "ErrorMessage": "You have requested more vCPU capacity"}]
     door.autoscaling.add_response("launch_instances", {"Errors": errors}, launching(2, was=0, to=2, at=LAUNCHED))
-    door.door.grow(NAME, was=0, to=2, at=LAUNCHED)
+    grown(door.door, NAME, was=0, to=2, at=LAUNCHED)
     door.groups_are(raw_group())
     door.types_are(TYPE)
     door.activities_are()
@@ -461,13 +470,13 @@ def test_where_nothing_may_be_launched_at_once_the_desired_capacity_is_set(door:
     door.autoscaling.add_client_error("launch_instances", code, "why")
     if learnt:
         door.autoscaling.add_response("set_desired_capacity", {}, WANTED)
-    bought = door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    bought = grown(door.door, NAME, was=1, to=3, at=LAUNCHED)
     assert (bought.desired, len(bought.refusals)) == ((3, 0) if learnt else (1, 1))
     assert len(door.warned) == learnt
     if learnt:
         door.groups_are(raw_group(desired=1), named=NAME)
         door.autoscaling.add_response("set_desired_capacity", {}, WANTED)
-        door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+        grown(door.door, NAME, was=1, to=3, at=LAUNCHED)
         assert len(door.warned) == 1
     door.autoscaling.assert_no_pending_responses()
 
@@ -477,7 +486,7 @@ def test_a_group_in_which_nothing_may_be_bought_is_refused_alone(door: Door) -> 
     door.groups_are(raw_group(desired=1), named=NAME)
     for call in ("launch_instances", "set_desired_capacity"):
         door.autoscaling.add_client_error(call, "AccessDenied", "not authorized")
-    bought = door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    bought = grown(door.door, NAME, was=1, to=3, at=LAUNCHED)
     assert (bought.desired, [one.code for one in bought.refusals]) == (1, ["UnauthorizedOperation"])
 
 
@@ -507,7 +516,7 @@ def test_groups_that_aws_launches_nothing_in_at_once_are_known_by_their_descript
         door.autoscaling.add_response(
             "launch_instances", {"Instances": [{"InstanceIds": ["i-2", "i-3"]}]}, launching(2)
         )
-    door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    grown(door.door, NAME, was=1, to=3, at=LAUNCHED)
     door.autoscaling.assert_no_pending_responses()
     assert (why_not in "".join(door.warned)) if why_not else not door.warned
 
@@ -518,36 +527,34 @@ def test_a_launch_without_an_answer_is_no_refusal(door: Door) -> None:
         door.groups_are(raw_group(desired=1), named=NAME)
         door.autoscaling.add_client_error("launch_instances", code, "why", http_status_code=500)
         with pytest.raises(NoAnswer):
-            door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+            grown(door.door, NAME, was=1, to=3, at=LAUNCHED)
     door.groups_are(raw_group(desired=1), named=NAME)
     door.autoscaling.add_client_error("launch_instances", "Throttling", "Rate exceeded")
     with pytest.raises(Unavailable, match="fewer calls") as throttled:
-        door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+        grown(door.door, NAME, was=1, to=3, at=LAUNCHED)
     assert not isinstance(throttled.value, NoAnswer)
 
 
 @pytest.mark.parametrize("desired", [0, 2, 3, 4])
 def test_a_group_that_is_not_as_planned_is_not_grown(door: Door, desired: int) -> None:
     """Somebody was faster, or it was lowered: the next plan starts from what is true."""
-    for _ in range(2):
-        door.groups_are(raw_group(desired=desired), named=NAME)
+    door.groups_are(raw_group(desired=desired), named=NAME)
     door.types_are(TYPE)
     if desired:
         door.activities_are()
     with pytest.raises(Changed, match=f"^{NAME} was to have 1 node when .* and is to have {desired} now") as changed:
-        door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+        grown(door.door, NAME, was=1, to=3, at=LAUNCHED)
     assert changed.value.group is not None
     assert changed.value.group.desired == desired
 
 
 def test_a_group_that_has_all_by_now_is_not_grown(door: Door) -> None:
     """Two came though one was desired, and one is being launched."""
-    for _ in range(2):
-        door.groups_are(raw_group(desired=1, instances=("i-1", "i-2")), named=NAME)
+    door.groups_are(raw_group(desired=1, instances=("i-1", "i-2")), named=NAME)
     door.types_are(TYPE)
     door.instances_are("i-1", "i-2")
     with pytest.raises(Changed, match="has 3 nodes by now, or is launching them") as changed:
-        door.door.grow(NAME, was=1, to=3, at=LAUNCHED, coming=1)
+        grown(door.door, NAME, was=1, to=3, at=LAUNCHED, coming=1)
     assert changed.value.group is not None
 
 
@@ -557,13 +564,35 @@ def test_what_ec2_does_not_let_this_account_launch_is_ordered_by_the_desired_cap
     came = [{"InstanceType": "g5.12xlarge", "AvailabilityZone": "us-east-1a", "InstanceIds": ["i-2"]}]
     door.groups_are(raw_group(desired=1, instances=("i-1",)), named=NAME)
     door.autoscaling.add_response("launch_instances", {"Instances": came, "Errors": [denied]}, launching(2))
-    assert [one.code for one in door.door.grow(NAME, was=1, to=3, at=LAUNCHED).refusals] == ["UnauthorizedOperation"]
+    assert [one.code for one in grown(door.door, NAME, was=1, to=3, at=LAUNCHED).refusals] == ["UnauthorizedOperation"]
     door.groups_are(raw_group(desired=1, instances=("i-1",)), named=NAME)
     door.autoscaling.add_response("launch_instances", {"Errors": [denied]}, launching(2))
     door.autoscaling.add_response("set_desired_capacity", {}, WANTED)
-    bought = door.door.grow(NAME, was=1, to=3, at=LAUNCHED)
+    bought = grown(door.door, NAME, was=1, to=3, at=LAUNCHED)
     assert (bought.desired, bought.refusals) == (3, ())
     assert door.warned == [f"{NAME} is grown by its desired capacity, not by LaunchInstances: You are not authorized"]
+
+
+def test_orders_in_several_groups_are_one_look_and_fail_alone(door: Door) -> None:
+    """One is as planned, one is not, one is not there."""
+    changed = raw_group(desired=2) | {"AutoScalingGroupName": "changed"}
+    raws, asked = [raw_group(desired=1), changed], {"AutoScalingGroupNames": [NAME, "changed", "gone"]}
+    door.autoscaling.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": raws}, asked)
+    door.types_are(TYPE)
+    door.autoscaling.add_response("describe_scaling_activities", {"Activities": []})
+    door.autoscaling.add_response("launch_instances", {"Instances": [{"InstanceIds": ["i-2", "i-3"]}]}, launching(2))
+    came = door.door.grow(dict.fromkeys((NAME, "changed", "gone"), Order(1, 3, LAUNCHED)))
+    assert isinstance(bought := came[NAME], Bought)
+    assert bought.desired == 3
+    assert [type(came[name]) for name in ("changed", "gone")] == [Changed, Changed]
+    door.autoscaling.assert_no_pending_responses()
+
+
+def test_where_the_groups_cannot_be_looked_at_nothing_is_ordered(door: Door) -> None:
+    """Each order fails with the same."""
+    door.autoscaling.add_client_error("describe_auto_scaling_groups", "Throttling", "Rate exceeded")
+    came = door.door.grow(dict.fromkeys((NAME, "other"), Order(1, 3, LAUNCHED)))
+    assert [type(one) for one in came.values()] == [Unavailable, Unavailable]
 
 
 BLOCK = "cr-0123456789abcdef0"
@@ -591,15 +620,15 @@ def test_a_group_of_a_capacity_block_knows_when_it_may_be_used() -> None:
     assert group.block == CapacityBlock(LAUNCHED, LAUNCHED + timedelta(days=1), 4)
     assert (group.quota, group.quota_left, door.warned) == (block, 3 * 48, [])
     door.groups_are(raw, named=NAME)
-    (refusal,) = door.door.grow(NAME, was=0, to=4, at=LAUNCHED).refusals
+    (refusal,) = grown(door.door, NAME, was=0, to=4, at=LAUNCHED).refusals
     assert refusal.code == "ReservationCapacityExceeded"
     assert refusal.message.endswith("vCPUs are in use, and 4 nodes would be 192 more")
     came = [{"InstanceType": "g5.12xlarge", "AvailabilityZone": "us-east-1a", "InstanceIds": ["i-1", "i-2", "i-3"]}]
     door.groups_are(raw, named=NAME)
     door.autoscaling.add_response("launch_instances", {"Instances": came, "Errors": []}, launching(3, was=0))
-    assert door.door.grow(NAME, was=0, to=3, at=LAUNCHED).refusals == ()
+    assert grown(door.door, NAME, was=0, to=3, at=LAUNCHED).refusals == ()
     door.groups_are(raw_group(desired=3, tags={words.TAG_RESERVATION: block}), named=NAME)
-    (refusal,) = door.door.grow(NAME, was=3, to=4, at=LAUNCHED).refusals
+    (refusal,) = grown(door.door, NAME, was=3, to=4, at=LAUNCHED).refusals
     assert refusal.code == "ReservationCapacityExceeded"
 
 
@@ -622,9 +651,9 @@ def test_a_group_with_more_than_it_desires_takes_from_a_quota_only_what_is_launc
     assert group.quota_left == 2 * 48
     door.groups_are(raw_group(desired=1, instances=there, tags=tags), named=NAME)
     door.autoscaling.add_response("set_desired_capacity", {}, WANTED)
-    assert door.door.grow(NAME, was=1, to=3, at=LAUNCHED).desired == 3
+    assert grown(door.door, NAME, was=1, to=3, at=LAUNCHED).desired == 3
     door.groups_are(raw_group(desired=3, instances=there, tags=tags), named=NAME)
-    (refusal,) = door.door.grow(NAME, was=3, to=5, at=LAUNCHED).refusals
+    (refusal,) = grown(door.door, NAME, was=3, to=5, at=LAUNCHED).refusals
     assert refusal.message.endswith("144 of 192 vCPUs are in use, and 2 nodes would be 96 more")
 
 
@@ -654,13 +683,12 @@ def test_a_group_of_another_cluster_is_not_there(door: Door) -> None:
     """Whatever its name."""
     door.groups_are(raw_group(tags={words.TAG_CLUSTER: "another"}), named=NAME)
     with pytest.raises(Changed, match="is not there any more"):
-        door.door.grow(NAME, was=0, to=1, at=LAUNCHED)
+        grown(door.door, NAME, was=0, to=1, at=LAUNCHED)
 
 
 def test_cancelling_an_order_ends_no_instance(door: Door) -> None:
     """One that came after all stays wanted."""
-    for _ in range(2):
-        door.groups_are(raw_group(desired=2, instances=("i-1", "i-2")), named=NAME)
+    door.groups_are(raw_group(desired=2, instances=("i-1", "i-2")), named=NAME)
     door.types_are(TYPE)
     door.instances_are("i-1", "i-2")
     with pytest.raises(Changed, match="has 2 nodes by now"):
@@ -791,9 +819,9 @@ def test_against_the_stand_in_a_group_grows_once_and_shrinks(
     door = Ec2(policy, connect("us-east-1"))
     (group,) = door.groups()
     assert group.allocatable[words.GPU] == 4
-    door.grow(group.name, was=0, to=1, at=LAUNCHED)
+    grown(door, group.name, was=0, to=1, at=LAUNCHED)
     with pytest.raises(Changed):
-        door.grow(group.name, was=0, to=1, at=LAUNCHED)
+        grown(door, group.name, was=0, to=1, at=LAUNCHED)
     instance = until(lambda: next(iter(door.groups()[0].instances), None))
     assert instance.launched is not None
     door.terminate(instance.id, group=group.name)
@@ -810,7 +838,7 @@ def test_a_group_whose_maximum_was_lowered_can_be_emptied(
     door, scaling = Ec2(policy, connect("us-east-1")), aws.client("autoscaling")
     (group,) = door.groups()
     scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, NewInstancesProtectedFromScaleIn=True)
-    door.grow(group.name, was=0, to=3, at=LAUNCHED)
+    grown(door, group.name, was=0, to=3, at=LAUNCHED)
     until(lambda: len([one for one in door.groups()[0].instances if one.state == "in-service"]) == 3)
     scaling.update_auto_scaling_group(AutoScalingGroupName=group.name, MaxSize=1)
     assert door.groups()[0].desired == 1

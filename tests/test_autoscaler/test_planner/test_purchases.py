@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -74,9 +75,9 @@ class Buyer:
         for step in steps:
             if self.failed and isinstance(step, Grow):
                 continue
-            try:
-                self.executor.take(step)
-            except (Refused, NoAnswer, Changed) as failure:
+            [failure] = self.executor.take([step])
+            if failure is not None:
+                assert isinstance(failure, Refused | NoAnswer | Changed)
                 self.failed.append(str(failure))
         return steps
 
@@ -184,9 +185,27 @@ def test_a_quota_that_is_known_is_never_asked_to_be_exceeded(at_once: bool) -> N
     asked: list[str] = []
     made.cloud.touch = asked.append
     assert made.turn() == ()
-    with pytest.raises(Refused, match=r"VcpuLimitExceeded: quota .*: 2 of 2 vCPUs are in use, and 1 node would be 1"):
-        made.executor.take(Grow(here.name, 2, 3, P4D, (), "a plan of before", at=NOW))
+    [failure] = made.executor.take([Grow(here.name, 2, 3, P4D, (), "a plan of before", at=NOW)])
+    assert isinstance(failure, Refused)
+    assert re.search(r"VcpuLimitExceeded: quota .*: 2 of 2 vCPUs are in use, and 1 node would be 1", str(failure))
     assert asked == []
+
+
+def test_orders_beside_each_other_draw_on_one_quota_one_after_the_other() -> None:
+    """The second of two is refused what the first takes, before AWS is asked; a third fits in what is left."""
+    here, there, third = (a_group(zone=f"us-east-1{zone}") for zone in "abc")
+    made = Buyer(here, there, third, pods=(), quota=3)
+    made.decide()
+    asked: list[str] = []
+    made.cloud.touch = asked.append
+    sizes = {here.name: 2, there.name: 2, third.name: 1}
+    came = made.executor.take([Grow(name, 0, to, P4D, (), "r", at=NOW) for name, to in sizes.items()])
+    assert [type(one) for one in came] == [type(None), Refused, type(None)]
+    assert "0 of 3 vCPUs are in use, 2 more are being bought, and 2 nodes would be 2 more" in str(came[1])
+    assert made.desired() == [2, 0, 1]
+    assert sorted(asked) == sorted(
+        f"{when} launching in {one.name}" for one in (here, third) for when in ("before", "after")
+    )
 
 
 def test_an_instance_is_known_from_its_birth() -> None:
@@ -402,7 +421,7 @@ def test_of_several_nodes_those_that_were_refused_are_cancelled() -> None:
     made.after(1)
     [cancel] = [step for step in made.decide() if isinstance(step, Cancel)]
     assert describe(cancel) == f"cancel the order of 1 node in {group.shown.name}: back to 2 nodes"
-    made.executor.take(cancel)
+    assert made.executor.take([cancel]) == [None]
     assert made.desired() == [2]
 
 
@@ -414,8 +433,9 @@ def test_an_instance_that_came_after_all_is_not_cancelled() -> None:
     [cancel, *_] = made.decide()
     made.cloud.refuses = 0.0
     made.after(60)
-    with pytest.raises(Changed, match="has 1 node by now: EC2 delivered what it had refused"):
-        made.executor.take(cancel)
+    [failure] = made.executor.take([cancel])
+    assert isinstance(failure, Changed)
+    assert "has 1 node by now: EC2 delivered what it had refused" in str(failure)
     assert made.desired() == [1]
     assert [len(group.instances) for group in made.store.cluster(NOW).groups] == [1]
 
@@ -430,8 +450,9 @@ def test_a_launch_that_begins_as_its_order_is_cancelled_is_paid_for() -> None:
     cancel, grow = made.decide()
     made.cloud.refuses, made.cloud.late = 0.0, (40.0, 40.0)
     made.cloud.begin(made.cloud.groups[here.name])
-    with pytest.raises(Changed, match="is launching a node after all"):
-        made.executor.take(cancel)
+    [failure] = made.executor.take([cancel])
+    assert isinstance(failure, Changed)
+    assert "is launching a node after all" in str(failure)
     assert isinstance(grow, Grow)
     assert made.desired() == [0, 0]
     assert made.turn() == ()
