@@ -165,7 +165,7 @@ class World:
             now=lambda: self.now,
             pool=lambda _: _InTurn(self._dice("order of purchases")),
         )
-        for known in (self.door._quotas, self.door._reservations):
+        for known in (self.door.reader.quotas, self.door.reader.reservations):
             if known is not None:
                 known._clock = self._seconds
         self._executor = Executor(

@@ -67,7 +67,7 @@ class Door:
             stub.activate()
         self.warned: list[str] = []
         self.door = Ec2(policy, Clients(made[0], made[1], lambda: made[2], quotas), warn=self.warned.append)
-        self.door._at_rest[NAME] = frozenset(f"i-{number}" for number in range(10))
+        self.door.reader._at_rest[NAME] = frozenset(f"i-{number}" for number in range(10))
 
     def groups_are(self, *groups: dict[str, Any], named: str = "") -> None:
         """What the next question for groups is answered with."""
@@ -410,7 +410,7 @@ def test_instances_that_are_gone_are_forgotten(door: Door) -> None:
         door.door.groups()
     door.groups_are(raw_group(), named=NAME)
     door.door.group(NAME)
-    assert [*door.door._launched] == ["i-2"]
+    assert [*door.door.reader._launched] == ["i-2"]
 
 
 WANTED = {"AutoScalingGroupName": NAME, "DesiredCapacity": 3, "HonorCooldown": False}
@@ -710,7 +710,7 @@ def test_a_launch_that_is_being_tried_is_known_until_its_instance_is_listed(door
     tried = {"StartTime": now, "StatusCode": "PreInService", "Description": "Launching a new EC2 instance"}
     listed = {"StartTime": now, "StatusCode": "InProgress", "Description": "Launching a new EC2 instance: i-1"}
     other = {"StartTime": now, "StatusCode": "InProgress", "Description": "Terminating EC2 instance: i-0"}
-    door.door._at_rest.clear()
+    door.door.reader._at_rest.clear()
     door.types_are(TYPE)
     door.instances_are("i-1")
     for desired, activities, launching in ((2, (tried, listed, other), 1), (1, (tried, listed), 1), (1, (listed,), 0)):
