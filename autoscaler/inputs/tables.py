@@ -151,8 +151,13 @@ def _text(source: str, *, what: str) -> tuple[str, str]:
 
 def _is_kubernetes(text: str) -> bool:
     """Whether it is JSON or YAML rather than a table: a table's first line has commas and no colon."""
-    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    first = _content(text)
     return first.lstrip().startswith(("{", "[", "---")) or (":" in first and "," not in first.split(":")[0])
+
+
+def _content(text: str) -> str:
+    """The first line that is neither blank nor a comment; empty where there is none."""
+    return next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
 
 
 def _nodes(text: str, source: str) -> list[Node]:
@@ -182,6 +187,8 @@ def without_collection() -> Iterator[None]:
 
 
 def _rows(text: str, source: str, *, needed: tuple[str, ...]) -> list[_Row]:
+    if not _content(text):
+        raise BadInput(f"{source}: is empty{', but for comments' if text.strip() else ''}")
     reader = csv.DictReader(io.StringIO(text))
     columns = [column.strip() for column in reader.fieldnames or ()]
     reader.fieldnames = columns

@@ -372,6 +372,15 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
         plan(tmp_path, "name,memory_mib\np,1\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "is empty$"), (" \n", "is empty$"), ("# a\n\n", "is empty, but for comments$")]
+)
+def test_a_file_with_nothing_in_it_is_said_to_be_empty(tmp_path: Path, text: str, said: str) -> None:
+    """As a chart's that renders nothing; it is no table without columns."""
+    with pytest.raises(BadInput, match=said):
+        plan(tmp_path, text)
+
+
 @settings(deadline=None, max_examples=examples(30))
 @given(data=st.data())
 def test_whatever_is_asked_the_plan_holds(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
