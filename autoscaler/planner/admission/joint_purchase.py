@@ -167,7 +167,7 @@ class JointPurchase:
         start = self._market.snapshot.mark()
         pool = Pool(self._market, self.limits, jointly=self._put_jointly(gangs, within_limits=True))
         self.turns.serve(gangs, self.settled, pool=pool, pooled=self.pooled, goes_on=goes_on)
-        pool.fill_kept()
+        pool.complete()
         names = [name for name, shapes in pool.wanted.items() if shapes]
         times = self.limits.work_of_admission * (self.limits.work_of_later_turns if goes_on else 1.0)
         wanted = [pool.wanted[name] for name in names]
@@ -295,7 +295,7 @@ class JointPurchase:
                 times=times,
             )
             placed, waits = self.turns.serve(gangs, self.settled, pool=pool, pooled=self.pooled, goes_on=goes_on)
-            pool.fill_kept()
+            pool.complete()
             if pool.buy(binding=binding):
                 both = placed | pool.found()
                 in_turn = {gang.name: both[gang.name] for gang in gangs if gang.name in both}

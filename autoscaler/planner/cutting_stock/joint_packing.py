@@ -125,7 +125,13 @@ class Pool:
             self.waiting.add(want, key)
         return True
 
-    def fill_kept(self) -> None:
+    def complete(self) -> None:
+        """All gangs have been asked: those at hand that are kept are filled, and zones given that no rule gives."""
+        gang_of = {key: demand.name for demand in self.demands for key, _ in demand.pods}
+        self._fill_kept(gang_of)
+        self._divide_among_zones(gang_of)
+
+    def _fill_kept(self, gang_of: Mapping[str, str]) -> None:
         """Put pods on nodes at hand that others were planned on before: those were served without.
 
         Where all that is at hand is filled in the same problem as nodes are bought in, these nodes are among it.
@@ -133,7 +139,6 @@ class Pool:
         idle = IdleNodes(self.market, kept=True)
         if self.jointly or not idle:
             return
-        gang_of = {key: demand.name for demand in self.demands for key, _ in demand.pods}
         for want in self.waiting.counts:
             if want.zone or not self.market.snapshot.stands_alone(want.shape):
                 continue
@@ -141,6 +146,22 @@ class Pool:
             for key in keys[: self._put_in_turn(want, keys, lambda shape: self._at_hand(shape, idle))]:
                 self.wanted[gang_of[key]] -= Counter({want: 1})
         self._note_opened()
+
+    def _divide_among_zones(self, gang_of: Mapping[str, str]) -> None:
+        """Each pod but those that may go to any place at hand: the solver sees one kind for all zones then."""
+        counts = {want: many for want, many in self.waiting.counts.items() if want.shape not in self.jointly}
+        planned: Counter[Want] = Counter()
+        for bought in self.partial.purchases if self.partial is not None else ():
+            for want, many in bought.pods:
+                planned[want] += many * bought.times
+        for want, zones in self._zones.divide(counts, planned):
+            keys = self.waiting.all(want)
+            self.waiting.remove(want, keys)
+            for key, zone in zip(keys, zones, strict=True):
+                there = Want(want.shape, zone)
+                self.waiting.add(there, key)
+                self.wanted[gang_of[key]] += Counter({there: 1})
+                self.wanted[gang_of[key]] -= Counter({want: 1})
 
     def buy(self, *, binding: bool = False) -> bool:
         """Whether there are nodes for all that wait; they are opened and filled then. Else the snapshot is left dirty.

@@ -3,12 +3,16 @@
 Each pod in its turn goes to the zone with fewest of the pods that it is counted with, where the rules of all pods that
 have a place or a zone let it; of those with as few, to one that has not failed of late. From then on it is counted
 there: pods that come later see it.
+
+Pods that no rule counts by zone are divided among zones at last, such that each zone has about the same mix: nodes cost
+least where pods that keep apart by host have others to share them with. Those that no rule concerns fill up what the
+others leave uneven; the others go where most pods are.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -28,13 +32,11 @@ class Zones:
     """What a shape asks of a node -> zone -> the first offering of which a node may be bought there that holds it."""
 
     def assign(self, shape: Shape) -> str | None:
-        """The zone of one more pod; empty where it does not matter, ``None``: there is none."""
+        """The zone of one more pod; empty where no rule counts it by zone, ``None``: there is none."""
         snapshot = self.market.snapshot
-        if not snapshot.rules.count_by(ZONE):
+        if not snapshot.rules.count_shape_by(shape, ZONE):
             return ""
         offered = self._possible(shape)
-        if not snapshot.rules.count_shape_by(shape, ZONE):
-            return self._least(offered)
         for zone in sorted(
             offered, key=lambda zone: (snapshot.rules.counted_with(shape, ZONE, zone), self._rank(zone, offered))
         ):
@@ -44,11 +46,52 @@ class Zones:
                 return zone
         return None
 
-    def _least(self, offered: Mapping[str, Offering]) -> str:
-        """Returns the zone of a pod that no rule counts."""
-        zone = min(offered, key=lambda zone: self._rank(zone, offered), default="")
-        self._load[zone] += 1
-        return zone
+    def divide(self, counts: Mapping[Want, int], planned: Mapping[Want, int]) -> Iterator[tuple[Want, list[str]]]:
+        """Yields those without a zone, with the zones of so many pods that want it; none where no rule counts by zone.
+
+        ``planned``: so many of each have a place in a plan that was made before, which divided them.
+        """
+        if not self.market.snapshot.rules.count_by(ZONE):
+            return
+        among = {want: self._least_failed(want.shape) for want in counts if not want.zone}
+        shares = self._shares(counts, among)
+        owed: dict[bool, dict[str, float]] = {True: {}, False: {}}
+        for want, zones in among.items():
+            alone = self.market.snapshot.stands_alone(want.shape)
+            before = {zone: planned.get(Want(want.shape, zone), 0) for zone in zones}
+            if any(before.values()):
+                yield want, _in_turn(counts[want], before, zones, {})
+            elif zones:
+                yield want, _in_turn(counts[want], shares[alone], zones, owed[alone])
+
+    def _shares(self, counts: Mapping[Want, int], among: Mapping[Want, Sequence[str]]) -> dict[bool, dict[str, float]]:
+        """By zone what pods are divided by: those that stand alone, and others."""
+        asked: Counter[str] = Counter()
+        for want, many in counts.items():
+            for name, amount in want.shape.amounts:
+                asked[name] += many * amount
+        fixed: defaultdict[str, float] = defaultdict(float)
+        loose = 0.0
+        for want, many in counts.items():
+            load = many * sum(amount / asked[name] for name, amount in want.shape.amounts if amount)
+            zones = among.get(want, [want.zone])
+            if len(zones) == 1:
+                fixed[zones[0]] += load
+            elif self.market.snapshot.stands_alone(want.shape):
+                loose += load
+        all_zones = sorted(fixed.keys() | {zone for zones in among.values() for zone in zones})
+        loads = {zone: fixed[zone] for zone in all_zones}
+        level = _level(loads.values(), loose)
+        return {
+            True: {zone: max(0.0, level - load) for zone, load in loads.items()},
+            False: {zone: max(level, load) for zone, load in loads.items()},
+        }
+
+    def _least_failed(self, shape: Shape) -> list[str]:
+        """Zones with nodes for it, of these the ones in which it is longest ago that one failed."""
+        offered = self._possible(shape)
+        least = min((offering.failed for offering in offered.values()), default=None)
+        return sorted(zone for zone, offering in offered.items() if offering.failed == least)
 
     def _rank(self, zone: str, offered: Mapping[str, Offering]) -> tuple[datetime, int, str]:
         """What has not failed of late first, then where fewest go, so that each zone has some of every size."""
@@ -76,3 +119,25 @@ class Zones:
                 if self.market.capacity(offering, shape):
                     known[zone] = offering
         return known
+
+
+def _level(loads: Iterable[float], more: float) -> float:
+    """Up to which level the lowest loads are filled by so much more."""
+    total, in_turn = more, sorted(loads)
+    for lower, load in enumerate(in_turn):
+        if lower and total <= load * lower:
+            return total / lower
+        total += load
+    return total / max(1, len(in_turn))
+
+
+def _in_turn(many: int, shares: Mapping[str, float], zones: Sequence[str], owed: dict[str, float]) -> list[str]:
+    """Zones of so many pods, by their shares; ``owed``: what zones had too little so far, in pods."""
+    total = sum(shares[zone] for zone in zones)
+    for zone in zones:
+        owed[zone] = owed.get(zone, 0.0) + many * (shares[zone] / total if total else 1 / len(zones))
+    found = []
+    for _ in range(many):
+        found.append(max(zones, key=lambda zone: round(owed[zone], 6)))
+        owed[found[-1]] -= 1
+    return found

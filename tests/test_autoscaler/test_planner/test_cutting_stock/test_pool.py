@@ -94,7 +94,7 @@ def test_nodes_that_others_were_planned_on_are_filled_when_those_have_been_serve
     market = Market(snapshot, offerings, Ceilings(), kept={"kept-1", "kept-2"})
     pool, took = a_pool(market, keeper, gang)
     assert (took, where(pool)) == ([True, True], {})
-    pool.fill_kept()
+    pool.complete()
     assert where(pool) == {"a-worker-0": "1", "a-worker-1": "2"}
     assert waiting(pool) == ["a-worker-2", "b-worker-0"]
     assert {name: sum(wanted.values()) for name, wanted in pool.wanted.items()} == {"g0": 1, "g1": 1}
