@@ -81,7 +81,7 @@ def test_an_instance_that_boots_becomes_a_node(ground: Lab, engine: dict[str, Pa
             until(lambda: "has joined" in approver.read_text(encoding="utf-8"))
             assert_joined(ground, host, instance)
             assert not kept(aws), "its token is gone"
-            until(lambda: host.run("test -e /var/lib/spillway/booted", check=False).returncode == 0)
+            until(partial(is_booted, host), within=480, told=partial(boot_log, host))
             gone = host.run("test -e /var/lib/spillway/last-good", check=False)
             assert gone.returncode == 1, "the machine that booted well forgets the bare one"
             ec2_says["meta-data/spot/instance-action"] = '{"action": "terminate", "time": "2026-08-01T10:02:00Z"}'
@@ -213,6 +213,11 @@ def is_ready(ground: Lab, name: str) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
+def is_booted(host: Host) -> bool:
+    """Whether it has done all that it does at its first boot; the node may be ready before."""
+    return host.run("test -e /var/lib/spillway/booted", check=False).returncode == 0
+
+
 def boot_log(host: Host) -> str:
     """Why it is not."""
     said = "cat /var/log/spillway/boot.log; tail -n 20 /var/log/cloud-init.log; journalctl -u kubelet -n 10 -o cat"
@@ -240,7 +245,7 @@ def test_a_machine_that_became_an_image_boots_as_a_node(ground: Lab, engine: dic
                 within=240,
                 told=lambda: boot_log(host) + approver.read_text(encoding="utf-8"),
             )
-            until(lambda: host.run("test -e /var/lib/spillway/booted", check=False).returncode == 0)
+            until(partial(is_booted, host), within=480, told=partial(boot_log, host))
             changed = {line for line in host.run("cat /var/log/spillway/boot.log").stdout.splitlines() if " | " in line}
             assert changed == {f"{AS_ITSELF} | host name {instance['PrivateDnsName']}", *OF_ITS_CLUSTER}
             again = "cd /opt/spillway/roles && PYTHONPATH=. LC_ALL=C.UTF-8 python3 -m roles.first_boot.boot"
