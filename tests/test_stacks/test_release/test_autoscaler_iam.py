@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 import autoscaler.cloud.autoscaling_groups
+import autoscaler.cloud.group_reader
+import autoscaler.cloud.group_writes
 import autoscaler.cloud.interruption_queue
 import autoscaler.cloud.prices
 import autoscaler.cloud.quotas
@@ -19,7 +21,8 @@ from stacks.release.autoscaler_iam import LISTENS, OF_LAUNCHES, READS, WRITES, a
 def calls() -> set[str]:
     """Every action that the groups and their prices ask a client for, as IAM spells it."""
     found: set[str] = set()
-    modules = (autoscaler.cloud.autoscaling_groups, autoscaler.cloud.prices)
+    cloud = autoscaler.cloud
+    modules = (cloud.autoscaling_groups, cloud.group_reader, cloud.group_writes, cloud.prices)
     trees = [ast.parse(Path(module.__file__).read_text(encoding="utf-8")) for module in modules]
     for node in (node for tree in trees for node in ast.walk(tree)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
