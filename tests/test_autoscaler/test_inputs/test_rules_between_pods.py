@@ -60,6 +60,12 @@ def test_the_five_kinds_of_pods_keep_their_rules(tmp_path: Path) -> None:
     assert made["waiting"] == []
 
 
+def test_each_zone_has_a_mix_that_few_nodes_hold(tmp_path: Path) -> None:
+    """Those that keep apart by host share nodes with others: 9 % above the bound where zones had whatever came last."""
+    made = plan(tmp_path, diverse_pods(1500)["items"])
+    assert made["usd_per_hour"] <= 1.075 * made["lower_bound_usd_per_hour"]
+
+
 def test_the_checker_goes_red_for_a_plan_that_is_broken_on_purpose(tmp_path: Path) -> None:
     """All of a kind on one node: apart, spread over hosts, spread over zones and near are all missed."""
     pods = diverse_pods(150)["items"]
