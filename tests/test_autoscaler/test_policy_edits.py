@@ -116,7 +116,7 @@ def test_any_valid_edit_is_taken_over_and_breaks_no_limit(texts: list[str], data
     )
     acting = ActingPolicy(world, Cluster(), report=PolicyReport(Log("text", io.StringIO())), identity="one")  # type: ignore[arg-type]
     acting.on_change(world.door.obey)
-    world.door._warn = lambda _line: None
+    world.door.reader._warn = lambda _line: None
     world.look()
     memory = Memory()
     for number, text in enumerate(texts):
