@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import io
+import random
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from autoscaler import service
+from autoscaler.acting_policy import OnePolicy
+from autoscaler.cloud.autoscaling_groups import Ec2
+from autoscaler.cloud.errors import NotLeader
+from autoscaler.cloud.purchases import Bought
 from autoscaler.kube.cache import Store
 from autoscaler.kube.client import Kube
+from autoscaler.model.actions import Order
 from autoscaler.model.errors import Unavailable
 from autoscaler.planner.sanity_check import Counts
-from tests.builders import a_group
+from autoscaler.reporting.report import Log, Report
+from tests.builders import NOW, a_group, a_policy
+from tests.cloud import Cloud
 from tests.live.hybrid import write_policy
 from tests.test_autoscaler.fake_api import Answer, fake_api
-from tests.test_autoscaler.test_loop import GROW, Bench, bench
+from tests.test_autoscaler.test_loop import GROW, Bench, Leads, bench
+
+if TYPE_CHECKING:
+    from autoscaler.kube.leader_election import Lease
+    from autoscaler.reporting.messenger import Messenger
 
 
 class Held:
@@ -93,3 +106,23 @@ def test_a_fresh_list_counts_nodes_that_hold_a_pod(tmp_path: Path) -> None:
     assert [one.query.get("fieldSelector") for one in api.asked if one.path == "/api/v1/pods"] == [
         "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
     ]
+
+
+def test_what_aws_is_asked_to_change_hangs_on_the_lease() -> None:
+    """The same one that the loop asks; it is asked anew before each write."""
+    chance = random.Random(1)  # noqa: S311 - reproducible on purpose
+    cloud = Cloud.of([a_group()], cluster="local", now=NOW, chance=chance)
+    parties = service.Parties(cast("Kube", None), Ec2(a_policy(), cloud.clients()), Store(), "spillway")
+    lease = Leads()
+    parties.loop(
+        service.Settings(policy=""),
+        OnePolicy(a_policy()),
+        report=Report(Log("text", io.StringIO())),
+        leader=cast("Lease", lease),
+        messenger=cast("Messenger", None),
+    )
+    name = a_group().name
+    lease.mine = False
+    assert isinstance(parties.ec2.grow({name: Order(0, 1, NOW)})[name], NotLeader)
+    lease.mine = True
+    assert isinstance(parties.ec2.grow({name: Order(0, 1, NOW)})[name], Bought)

@@ -15,7 +15,7 @@ from botocore.stub import ANY, Stubber
 
 from autoscaler.cloud.autoscaling_groups import Changed, Ec2
 from autoscaler.cloud.clients import Clients, connect
-from autoscaler.cloud.errors import NoAnswer, Refused, refusal_code
+from autoscaler.cloud.errors import NoAnswer, NotLeader, Refused, refusal_code
 from autoscaler.cloud.purchases import Bought, token_of
 from autoscaler.config.group_entry import GroupEntry
 from autoscaler.config.policy import Policy
@@ -586,6 +586,20 @@ def test_orders_in_several_groups_are_one_look_and_fail_alone(door: Door) -> Non
     assert bought.desired == 3
     assert [type(came[name]) for name in ("changed", "gone")] == [Changed, Changed]
     door.autoscaling.assert_no_pending_responses()
+
+
+def test_a_process_that_may_have_lost_its_lease_writes_nothing(door: Door) -> None:
+    """AWS is looked at, and asked for nothing more: no launch, no desired capacity, no end, no release."""
+    door.door.writes.may_write = lambda: False
+    door.groups_are(raw_group(desired=1), named=NAME)
+    assert isinstance(door.door.grow({NAME: Order(1, 3, LAUNCHED)})[NAME], NotLeader)
+    door.groups_are(raw_group(desired=1), named=NAME)
+    with pytest.raises(NotLeader, match="the lease was not renewed in time"):
+        door.door.cancel(NAME, was=1, to=0)
+    with pytest.raises(NotLeader):
+        door.door.terminate("i-1", group=NAME)
+    with pytest.raises(NotLeader):
+        door.door.release(NAME, "i-1")
 
 
 def test_where_the_groups_cannot_be_looked_at_nothing_is_ordered(door: Door) -> None:
