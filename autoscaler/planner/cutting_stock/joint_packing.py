@@ -127,11 +127,10 @@ class Pool:
 
     def complete(self) -> None:
         """All gangs have been asked: those at hand that are kept are filled, and zones given that no rule gives."""
-        gang_of = {key: demand.name for demand in self.demands for key, _ in demand.pods}
-        self._fill_kept(gang_of)
-        self._divide_among_zones(gang_of)
+        self._fill_kept()
+        self._divide_among_zones()
 
-    def _fill_kept(self, gang_of: Mapping[str, str]) -> None:
+    def _fill_kept(self) -> None:
         """Put pods on nodes at hand that others were planned on before: those were served without.
 
         Where all that is at hand is filled in the same problem as nodes are bought in, these nodes are among it.
@@ -139,6 +138,7 @@ class Pool:
         idle = IdleNodes(self.market, kept=True)
         if self.jointly or not idle:
             return
+        gang_of = self._gang_of()
         for want in self.waiting.counts:
             if want.zone or not self.market.snapshot.stands_alone(want.shape):
                 continue
@@ -147,14 +147,20 @@ class Pool:
                 self.wanted[gang_of[key]] -= Counter({want: 1})
         self._note_opened()
 
-    def _divide_among_zones(self, gang_of: Mapping[str, str]) -> None:
+    def _gang_of(self) -> dict[str, str]:
+        """Pod key -> name of its gang."""
+        return {key: demand.name for demand in self.demands for key, _ in demand.pods}
+
+    def _divide_among_zones(self) -> None:
         """Each pod but those that may go to any place at hand: the solver sees one kind for all zones then."""
         counts = {want: many for want, many in self.waiting.counts.items() if want.shape not in self.jointly}
         planned: Counter[Want] = Counter()
         for bought in self.partial.purchases if self.partial is not None else ():
             for want, many in bought.pods:
                 planned[want] += many * bought.times
-        for want, zones in self._zones.divide(counts, planned):
+        divided = list(self._zones.divide(counts, planned))
+        gang_of = self._gang_of() if divided else {}
+        for want, zones in divided:
             keys = self.waiting.all(want)
             self.waiting.remove(want, keys)
             for key, zone in zip(keys, zones, strict=True):
@@ -266,7 +272,7 @@ class Pool:
 
     def found(self) -> dict[str, Placed]:
         """Each gang's outcome. A node is on the account of the gang that has its first pod."""
-        owner = {key: demand.name for demand in self.demands for key, _ in demand.pods}
+        owner = self._gang_of()
         bought: dict[str, list[Place]] = defaultdict(list)
         for place in dict.fromkeys(self.places.values()):
             if place.price and place.guests[0] in owner:

@@ -22,6 +22,26 @@ from autoscaler.planner.placement.offerings import Market, Offering
 from autoscaler.planner.supply.candidate_nodes import Shape
 
 
+@dataclass(frozen=True, slots=True)
+class _Division:
+    """Pods divided among zones by their shares."""
+
+    shares: Mapping[str, float]
+    owed: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Pods that a zone had too few so far."""
+
+    def next(self, many: int, zones: Sequence[str]) -> list[str]:
+        """The zones of so many more pods, which may go to these."""
+        total = sum(self.shares[zone] for zone in zones)
+        for zone in zones:
+            self.owed[zone] += many * (self.shares[zone] / total if total else 1 / len(zones))
+        found = []
+        for _ in range(many):
+            found.append(max(zones, key=lambda zone: round(self.owed[zone], 6)))
+            self.owed[found[-1]] -= 1
+        return found
+
+
 @dataclass(slots=True)
 class Zones:
     """Which pods go to which zone, as far as zones are given out."""
@@ -37,9 +57,12 @@ class Zones:
         if not snapshot.rules.count_shape_by(shape, ZONE):
             return ""
         offered = self._possible(shape)
-        for zone in sorted(
-            offered, key=lambda zone: (snapshot.rules.counted_with(shape, ZONE, zone), self._rank(zone, offered))
-        ):
+
+        def rank(zone: str) -> tuple[int, datetime, int, str]:
+            """Where fewest go comes after what has not failed of late, so that each zone has some of every size."""
+            return snapshot.rules.counted_with(shape, ZONE, zone), offered[zone].failed, self._load[zone], zone
+
+        for zone in sorted(offered, key=rank):
             if snapshot.rules.why_not(shape, self.market.sample(offered[zone])) is None:
                 self._load[zone] += 1
                 snapshot.count(shape, {ZONE: zone}, 1)
@@ -54,18 +77,19 @@ class Zones:
         if not self.market.snapshot.rules.count_by(ZONE):
             return
         among = {want: self._least_failed(want.shape) for want in counts if not want.zone}
-        shares = self._shares(counts, among)
-        owed: dict[bool, dict[str, float]] = {True: {}, False: {}}
+        loose, ruled = self._divisions(counts, among)
         for want, zones in among.items():
-            alone = self.market.snapshot.stands_alone(want.shape)
             before = {zone: planned.get(Want(want.shape, zone), 0) for zone in zones}
+            division = loose if self.market.snapshot.stands_alone(want.shape) else ruled
             if any(before.values()):
-                yield want, _in_turn(counts[want], before, zones, {})
-            elif zones:
-                yield want, _in_turn(counts[want], shares[alone], zones, owed[alone])
+                division = _Division(before)
+            if zones:
+                yield want, division.next(counts[want], zones)
 
-    def _shares(self, counts: Mapping[Want, int], among: Mapping[Want, Sequence[str]]) -> dict[bool, dict[str, float]]:
-        """By zone what pods are divided by: those that stand alone, and others."""
+    def _divisions(
+        self, counts: Mapping[Want, int], among: Mapping[Want, Sequence[str]]
+    ) -> tuple[_Division, _Division]:
+        """Of pods that stand alone, and of others."""
         asked: Counter[str] = Counter()
         for want, many in counts.items():
             for name, amount in want.shape.amounts:
@@ -82,20 +106,16 @@ class Zones:
         all_zones = sorted(fixed.keys() | {zone for zones in among.values() for zone in zones})
         loads = {zone: fixed[zone] for zone in all_zones}
         level = _level(loads.values(), loose)
-        return {
-            True: {zone: max(0.0, level - load) for zone, load in loads.items()},
-            False: {zone: max(level, load) for zone, load in loads.items()},
-        }
+        return (
+            _Division({zone: max(0.0, level - load) for zone, load in loads.items()}),
+            _Division({zone: max(level, load) for zone, load in loads.items()}),
+        )
 
     def _least_failed(self, shape: Shape) -> list[str]:
         """Zones with nodes for it, of these the ones in which it is longest ago that one failed."""
         offered = self._possible(shape)
         least = min((offering.failed for offering in offered.values()), default=None)
         return sorted(zone for zone, offering in offered.items() if offering.failed == least)
-
-    def _rank(self, zone: str, offered: Mapping[str, Offering]) -> tuple[datetime, int, str]:
-        """What has not failed of late first, then where fewest go, so that each zone has some of every size."""
-        return offered[zone].failed, self._load[zone], zone
 
     def leave(self, want: Want, many: int) -> None:
         """Stops counting so many pods where they were to go: they get a place."""
@@ -129,15 +149,3 @@ def _level(loads: Iterable[float], more: float) -> float:
             return total / lower
         total += load
     return total / max(1, len(in_turn))
-
-
-def _in_turn(many: int, shares: Mapping[str, float], zones: Sequence[str], owed: dict[str, float]) -> list[str]:
-    """Zones of so many pods, by their shares; ``owed``: what zones had too little so far, in pods."""
-    total = sum(shares[zone] for zone in zones)
-    for zone in zones:
-        owed[zone] = owed.get(zone, 0.0) + many * (shares[zone] / total if total else 1 / len(zones))
-    found = []
-    for _ in range(many):
-        found.append(max(zones, key=lambda zone: round(owed[zone], 6)))
-        owed[found[-1]] -= 1
-    return found
