@@ -151,7 +151,9 @@ def _market(cluster: Cluster, policy: Policy, fleet: Fleet, snapshot: Snapshot, 
         kept=kept,
         samples=fleet.samples,
     )
-    snapshot.rules.expect(market.sample(offering) for offering in market.offerings if market.buyable(offering))
+    snapshot.rules.expect(
+        (market.sample(offering) for offering in market.offerings if market.buyable(offering)), market.may_come
+    )
     return market
 
 

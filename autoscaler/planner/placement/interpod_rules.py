@@ -191,9 +191,12 @@ class InterPodRules:
             if value is not None:
                 self._planned_spreads.setdefault(one, defaultdict(int))[value] += by
 
-    def expect(self, prospects: Iterable[Place]) -> None:
-        """Samples of nodes that may be bought; looked at only where a rule of the pending pods counts by a label."""
-        self.domains.expect(prospects if self._selected else ())
+    def expect(self, prospects: Iterable[Place], may_come: Callable[[Place], bool]) -> None:
+        """Samples of nodes that may be bought; looked at only where a rule of the pending pods counts by a label.
+
+        ``may_come``: whether one more node like the sample may still be bought.
+        """
+        self.domains.expect(prospects if self._selected else (), may_come)
 
     def _keep_away(self, term: PodTerm, labels: Mapping[str, str], by: int) -> None:
         value = labels.get(term.topology_key)
@@ -275,7 +278,12 @@ class InterPodRules:
         fewest = 0
         if len(counts) >= len(domains) and not (spread.min_domains is not None and len(domains) < spread.min_domains):
             fewest = min([counts.get(domain, 0) for domain in domains], default=0)
-        return counts.get(place.labels[spread.topology_key], 0) + more - fewest > spread.max_skew
+        many = counts.get(place.labels[spread.topology_key], 0) + more
+        if many - fewest > spread.max_skew:
+            return True
+        # A pod on a node that is still to come is bound when the others that are bought have joined, perhaps with none.
+        is_to_come = spread.topology_key == HOSTNAME and place.node is None
+        return is_to_come and many > spread.max_skew and self.domains.may_grow(one.spreading)
 
     def _spreads_of(self, shape: Shape) -> tuple[CountedSpread, ...]:
         known = self._spreads.get(shape.number)

@@ -202,6 +202,10 @@ class Market:
         left = offering.buyable - self.bought.get(name, 0) + self.cancelled.get(name, 0)
         return left if left > 0 and not self.ceilings.why_not(offering.group) else 0
 
+    def may_come(self, sample: Place) -> bool:
+        """Whether one more node like the sample may still be bought."""
+        return sample.group is not None and self.buyable(self.offering(sample.group.name)) > 0
+
     def sample(self, offering: Offering) -> Place:
         """A new node of it to ask questions of; it is in no snapshot."""
         name = offering.group.name

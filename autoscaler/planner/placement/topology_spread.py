@@ -21,6 +21,7 @@ class EligibleDomains:
     def __init__(self, places: Callable[[], Iterable[Place]]) -> None:
         self._places = places
         self._prospects: tuple[Place, ...] = ()
+        self._may_come: Callable[[Place], bool] = _never
         self._known: dict[Spreading, dict[str, int]] = {}
 
     def of(self, spreading: Spreading) -> Mapping[str, int]:
@@ -36,10 +37,21 @@ class EligibleDomains:
         for spreading, counts in self._known.items():
             _count_domain(counts, spreading, place, by)
 
-    def expect(self, prospects: Iterable[Place]) -> None:
-        """Count samples of nodes that may be bought as if one of each were there, but by host."""
-        self._prospects = tuple(prospects)
+    def expect(self, prospects: Iterable[Place], may_come: Callable[[Place], bool]) -> None:
+        """Count samples of nodes that may be bought as if one of each were there, but by host.
+
+        ``may_come``: whether one more node like the sample may still be bought.
+        """
+        self._prospects, self._may_come = tuple(prospects), may_come
         self._known.clear()
+
+    def may_grow(self, spreading: Spreading) -> bool:
+        """Whether a node may still be bought that is one more host among those that the spread counts."""
+        return any(spreading.counts(sample) and self._may_come(sample) for sample in self._prospects)
+
+
+def _never(_place: Place) -> bool:
+    return False
 
 
 class Spreading(NamedTuple):

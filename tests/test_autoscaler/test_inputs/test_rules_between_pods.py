@@ -166,6 +166,32 @@ def test_no_pod_joins_a_planned_one_whose_spread_it_would_break(tmp_path: Path) 
     assert made["placements"].keys() >= {"even", "plain", "wide-even"}
 
 
+def test_no_pod_joins_another_on_a_node_to_come_when_more_are_bought(tmp_path: Path) -> None:
+    """Found by the property above: a node that was bought last, without such pods, made the spread uneven."""
+    pods = [_pod(f"p{number}") for number in range(11)]
+    for number, pod in enumerate(pods):
+        pod["metadata"]["labels"] = {"app": "db" if number == 9 else "web"}
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+    pods[2]["spec"] |= _required("podAntiAffinity", ZONE)
+    pods[9]["spec"] |= _required("podAntiAffinity", HOST)
+    for pod in (pods[4], pods[10]):
+        pod["spec"] |= _spread(HOST, 1)
+    made = plan(tmp_path, pods, policy=_limited(tmp_path, ZONES[:2], nodes=8, small=1, large=12))
+    assert check(tmp_path, made, pods) == []
+    assert [one["pod"] for one in made["waiting"]] == ["p2"]
+
+
+def test_pods_of_a_spread_share_the_nodes_that_a_limit_leaves(tmp_path: Path) -> None:
+    """Each node that may be bought has one first; the others join them evenly when no more may be."""
+    pods = [_pod(f"p{number}") for number in range(8)]
+    for pod in pods:
+        pod["metadata"]["labels"] = {"app": "web"}
+        pod["spec"] |= _spread(HOST, 1)
+    made = plan(tmp_path, pods, policy=_limited(tmp_path, ZONES[:2], nodes=3, large=12))
+    assert check(tmp_path, made, pods) == []
+    assert sorted(Counter(made["placements"].values()).values()) == [2, 3, 3]
+
+
 def test_a_rule_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
     """Affinity to pods of another kind waits with its reason."""
     pod = _pod("picky")

@@ -32,7 +32,7 @@ def problem(
     groups = [replace(a_group("cpu", zone, maximum=maximum), usd_per_hour=(usd or {}).get(zone, 0.8)) for zone in ZONES]
     places = [own_place("own", ZONES[0], **own or {})] if free else []
     market = a_market([POD], groups, places, **limits or {})
-    market.snapshot.rules.expect(market.sample(offering) for offering in market.offerings)
+    market.snapshot.rules.expect((market.sample(offering) for offering in market.offerings), market.may_come)
     shape = market.snapshot.shape(POD)
     there = AtHandKinds.of([shape], market, most=9) if free else None
     return cutting_problem({Want(shape, zone): many for zone, many in wants}, market, there=there)

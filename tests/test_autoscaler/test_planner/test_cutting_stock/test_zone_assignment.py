@@ -35,7 +35,7 @@ def in_zones(
     most = {A: maximum, B: maximum if in_b is None else in_b, C: maximum}
     groups = [a_group("cpu", zone, maximum=most[zone]) for zone in (B, C, A)]
     market = a_market(pods, groups, failed={group.name: (failed or {}).get(group.zone, NEVER) for group in groups})
-    market.snapshot.rules.expect([market.sample(offering) for offering in market.offerings])
+    market.snapshot.rules.expect([market.sample(offering) for offering in market.offerings], market.may_come)
     return Zones(market), market
 
 

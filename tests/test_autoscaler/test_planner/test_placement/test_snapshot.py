@@ -354,18 +354,31 @@ def test_how_many_pods_a_rule_counts_where_and_whether_two_places_differ_to_it()
     assert not term_selects(PodTerm(ZONE, DB, TEAM), web)
 
 
-def test_zones_in_which_nodes_may_be_bought_count_as_empty_domains_and_hosts_do_not() -> None:
+def test_zones_in_which_nodes_may_be_bought_count_as_empty_domains() -> None:
     """One that is there must leave the others room for as many, as the scheduler will see it."""
     there = [a_pod("w0", node="n0", phase="Running", **IS_WEB), a_pod("w2", node="n2", phase="Running", **IS_WEB)]
     snapshot, (web,) = a_snapshot(a_pod("web", **IS_WEB, **EVEN_BY_ZONE), residents=there)
     assert snapshot.find(web) is not None
-    snapshot.rules.expect([a_place("new", "c")])
+    snapshot.rules.expect([a_place("new", "c")], lambda _: False)
     assert snapshot.find(web) is None
-    by_host = {"spread": (Spread(HOSTNAME, 1, WEB),)}
-    full = [*there, a_pod("w1", node="n1", phase="Running", **IS_WEB)]
-    snapshot, (web,) = a_snapshot(a_pod("web", **IS_WEB, **by_host), residents=full)
-    snapshot.rules.expect([a_place("new", "c")])
-    assert snapshot.find(web) is not None
+
+
+@pytest.mark.parametrize(("there", "to_come", "has_room"), [(True, 1, True), (False, 0, True), (False, 1, False)])
+def test_a_node_that_may_be_bought_is_an_empty_host_for_pods_on_nodes_to_come(
+    *, there: bool, to_come: int, has_room: bool
+) -> None:
+    """Pods of nodes that have joined are bound before others join; those of nodes to come when all of them have."""
+    node = an_on_prem_node("there") if there else None
+    places = [a_place(name, "a", node=node) for name in ("n0", "n1")]
+    residents = [a_pod(f"w{number}", node=f"n{number}", phase="Running", **IS_WEB) for number in (0, 1)]
+    pods = [a_pod("web", **IS_WEB, spread=(Spread(HOSTNAME, 1, WEB),)), a_pod("other", **IS_WEB)]
+    snapshot = Snapshot(places, residents, pods)
+    web, other = map(snapshot.shape, pods)
+    snapshot.rules.expect([a_place("new", "a")], lambda _: bool(to_come))
+    assert (snapshot.find(web) is not None) == has_room
+    if has_room:
+        snapshot.put(web, places[0], "web")
+        assert snapshot.find(other) is places[1]
 
 
 def test_a_new_node_is_judged_by_itself() -> None:
