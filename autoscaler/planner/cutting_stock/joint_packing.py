@@ -11,19 +11,17 @@ How long the solver searches is counted in work, not in seconds: the same look g
 
 from __future__ import annotations
 
-import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from autoscaler.model.labels import ZONE
 from autoscaler.planner.cutting_stock.at_hand_kinds import AtHandKinds
-from autoscaler.planner.cutting_stock.cutting_plan import PartialPurchase, Purchase, Want
+from autoscaler.planner.cutting_stock.cutting_plan import PartialPurchase, Want
 from autoscaler.planner.cutting_stock.cutting_problem import CuttingProblem, cutting_problem, rules_between
-from autoscaler.planner.cutting_stock.host_rules import FREE, Company, HostRules
+from autoscaler.planner.cutting_stock.host_rules import HostRules
 from autoscaler.planner.cutting_stock.idle_nodes import IdleNodes
+from autoscaler.planner.cutting_stock.node_filling import NodeFilling
 from autoscaler.planner.cutting_stock.search_limits import SearchLimits
-from autoscaler.planner.cutting_stock.slots import seat
 from autoscaler.planner.cutting_stock.waiting_pods import WaitingPods
 from autoscaler.planner.cutting_stock.zone_assignment import Zones
 from autoscaler.planner.placement.gang_packing import Demand, Placed
@@ -75,8 +73,7 @@ class Pool:
     _there: AtHandKinds | None = None
     _zones: Zones = field(init=False)
     _rules: HostRules | None = None
-    _companies: dict[str, tuple[Place, Company]] = field(default_factory=dict)
-    """By name nodes that were bought for pods of which rules by host concern some, with these pods."""
+    _filling: NodeFilling = field(init=False)
     _full: set[int] = field(default_factory=set)
     """Numbers of the shapes for which no standing place has room."""
     _is_unproven: bool = False
@@ -89,6 +86,7 @@ class Pool:
     def __post_init__(self) -> None:
         """Zones are given out with an eye on those that are there."""
         self._zones = Zones(self.market)
+        self._filling = NodeFilling(self.market, self.waiting, self.places, self._zones, self.jointly, self._full)
 
     def take(self, demand: Demand) -> bool:
         """Put the gang's pods on standing places as far as there is room, and keep the others; ``False``: hopeless.
@@ -143,7 +141,7 @@ class Pool:
             if want.zone or not self.market.snapshot.stands_alone(want.shape):
                 continue
             keys = self.waiting.all(want)
-            for key in keys[: self._put_in_turn(want, keys, lambda shape: self._at_hand(shape, idle))]:
+            for key in keys[: self._filling.put_in_turn(want, keys, lambda shape: self._at_hand(shape, idle))]:
                 self.wanted[gang_of[key]] -= Counter({want: 1})
         self._note_opened()
 
@@ -176,7 +174,7 @@ class Pool:
         cheapest nodes exceed one. Of pods of many sizes some may be left at first: they go beside others, or are bought
         for once more.
         """
-        self._know_rules()
+        rules = self._know_rules()
         for turn in range(self.limits.turns):
             if not self.waiting:
                 return True
@@ -187,9 +185,10 @@ class Pool:
             if not turn:
                 self.bound, self.bought = found.bound, found
             self._there = found.there.untaken() if found.there is not None else None
-            if not self._are_opened_and_filled(found.purchases):
+            rows = self.problem().alike() if len(rules.stances) > 1 else {}
+            if not self._filling.opened(found.purchases, self._there, rules, rows):
                 return False
-            self._put_beside_others()
+            self._filling.put_beside_others(rules)
         return not self.waiting
 
     def last_left(self) -> set[str]:
@@ -236,26 +235,6 @@ class Pool:
             if kind is not None:
                 nodes[kind, place.name][want] += 1
         return ((kind, held) for (kind, _), held in nodes.items())
-
-    def _put_beside_others(self) -> None:
-        """Pods that are left go on nodes that were bought for others, where there is room."""
-        for want, many in self.waiting.counts.items():
-            self._zones.leave(want, many)
-            find = functools.partial(self._beside_others, within=(ZONE, want.zone) if want.zone else None)
-            self._zones.keep(want, many - self._put_in_turn(want, self.waiting.all(want), find))
-
-    def _beside_others(self, shape: Shape, *, within: tuple[str, str] | None) -> Place | None:
-        stance = self._know_rules().stance(shape)
-        if stance is FREE:
-            return self.market.snapshot.find(shape, within)
-        for place, company in self._companies.values():
-            has_room = all(place.free.get(name, 0) >= amount for name, amount in shape.amounts)
-            if not has_room or (within is not None and place.labels.get(within[0]) != within[1]):
-                continue
-            if company.admits(stance) and self.market.snapshot.suits(shape, place):
-                company.join(stance)
-                return place
-        return None
 
     def proof(self) -> Proof:
         """Returns what was bought, and what is proven of it.
@@ -310,108 +289,3 @@ class Pool:
         if known is None:
             known = self._holdable[shape.number] = self.market.offers(shape)
         return known
-
-    def _are_opened_and_filled(self, purchases: Sequence[Purchase]) -> bool:
-        """Whether these nodes could be had, with room for all that they are to hold. What holds nothing is left."""
-        for kind, seated, company in self._seated(purchases):
-            is_at_hand = self._there is not None and kind in self._there.places
-            guests = seated if is_at_hand or self._there is None else self._not_at_hand(seated)
-            if not guests:
-                continue
-            asked = _asked(guests)
-            place = self._opened_node(kind, asked)
-            if place is None:
-                return False
-            if company is not None and not is_at_hand:
-                self._companies[place.name] = place, company
-            for want, keys in guests.items():
-                if is_at_hand:
-                    self._put_in_turn(want, keys, functools.partial(self._if_admitted, place=place))
-                    continue
-                self._zones.leave(want, len(keys))
-                self._put(want, keys, place)
-        return True
-
-    def _if_admitted(self, shape: Shape, *, place: Place) -> Place | None:
-        """The place, if the pods that are there by now let one of the shape join them."""
-        snapshot = self.market.snapshot
-        return place if snapshot.stands_alone(shape) or snapshot.admits(shape, place) else None
-
-    def _not_at_hand(self, guests: Mapping[Want, list[str]]) -> dict[Want, list[str]]:
-        """Pods for a node to be bought but for those that find room on one that costs nothing more: they go there."""
-        left = dict(guests)
-        for want, keys in guests.items():
-            if want.shape in self.jointly:
-                left[want] = keys[self._put_in_turn(want, keys, self._free_of_charge) :]
-        return {want: keys for want, keys in left.items() if keys}
-
-    def _free_of_charge(self, shape: Shape) -> Place | None:
-        place = self.market.snapshot.find(shape) if shape.number not in self._full else None
-        if place is None or place.price:
-            self._full.add(shape.number)
-            return None
-        return place
-
-    def _put_in_turn(self, want: Want, keys: Sequence[str], find: Callable[[Shape], Place | None]) -> int:
-        """How many of these pods have a place now: one after another, until none is found."""
-        for number, key in enumerate(keys):
-            place = find(want.shape)
-            if place is None:
-                return number
-            self._put(want, [key], place)
-        return len(keys)
-
-    def _put(self, want: Want, keys: Sequence[str], place: Place) -> None:
-        for key in keys:
-            self.market.snapshot.put(want.shape, place, key)
-            self.places[key] = place
-        self.waiting.remove(want, keys)
-
-    def _seated(self, purchases: Sequence[Purchase]) -> Iterator[tuple[str, dict[Want, list[str]], Company | None]]:
-        """Yields for each node its kind and pods: those in front, or where there are rules those that get on."""
-        rules = self._know_rules()
-        if len(rules.stances) > 1:
-            yield from self._seated_by_rules(purchases, rules)
-            return
-        for bought in purchases:
-            for _ in range(bought.times):
-                found = ((want, self.waiting.first(want, many)) for want, many in bought.pods)
-                yield bought.kind, {want: keys for want, keys in found if keys}, None
-
-    def _seated_by_rules(
-        self, purchases: Sequence[Purchase], rules: HostRules
-    ) -> Iterator[tuple[str, dict[Want, list[str]], Company | None]]:
-        row_of = self.problem().alike()
-        pods = self.waiting.pods
-        rows: list[list[int]] = [[] for _ in range(max(row_of.values()) + 1)]
-        for number, (want, _) in enumerate(pods):
-            rows[row_of[want]].append(number)
-        lots = [bought for bought in purchases for _ in range(bought.times)]
-        wanted = [[(row_of[want], many) for want, many in bought.pods if want in row_of] for bought in lots]
-        stances = [rules.number(want.shape) for want, _ in pods]
-        nodes, companies, _ = seat(wanted, rows, stances=rules.stances, number=stances)
-        for bought, numbers, company in zip(lots, nodes, companies, strict=True):
-            guests: dict[Want, list[str]] = defaultdict(list)
-            for want, key in map(pods.__getitem__, numbers):
-                guests[want].append(key)
-            yield bought.kind, guests, company
-
-    def _opened_node(self, kind: str, asked: Mapping[str, int]) -> Place | None:
-        """A node of it that has so much room."""
-
-        def fits(place: Place) -> bool:
-            return all(amount <= place.free.get(name, 0) for name, amount in asked.items())
-
-        if self._there is not None and kind in self._there.places:
-            place = self._there.take(kind, self.market)
-            return place if place is not None and fits(place) else None
-        return self.market.open(self.market.offering(kind), fits, at_hand=False)
-
-
-def _asked(guests: Mapping[Want, Sequence[str]]) -> dict[str, int]:
-    """Sums up what the pods ask for, by resource."""
-    total: dict[str, int] = {}
-    for want, keys in guests.items():
-        for name, amount in want.shape.amounts:
-            total[name] = total.get(name, 0) + amount * len(keys)
-    return total
