@@ -133,8 +133,9 @@ def _company(placed: Placed, kind: str) -> Iterator[tuple[Any, list[Any], Mappin
     }
     for (key, words), term in asked.items():
         for pod, node in placed:
-            if _means(term.get("labelSelector"), pod):
-                by_domain[key, _domain(key)(node), words].append(pod)
+            home = _domain(key)(node)
+            if home is not None and _means(term.get("labelSelector"), pod):
+                by_domain[key, home, words].append(pod)
     for pod, node in placed:
         for term in _terms(pod, kind):
             key = term["topologyKey"]
@@ -181,8 +182,8 @@ class _Binding:
     catalog: Sequence[Row]
     spreads: dict[str, _Spread] = field(default_factory=dict)
     means: dict[str, list[_Spread]] = field(default_factory=dict)
-    near: dict[str, tuple[Mapping[str, Any], Counter[Any]]] = field(default_factory=dict)
-    """By term the pods that it means, by domain."""
+    near: dict[str, tuple[Sequence[Mapping[str, Any]], Counter[Any]]] = field(default_factory=dict)
+    """By terms of a pod the pods that all of them mean, by topology key and domain."""
 
     def of(self, placed: Placed) -> Iterator[str]:
         """What is left at last."""
@@ -217,21 +218,22 @@ class _Binding:
 
     def _is_near(self, pod: Pod, node: Node) -> bool:
         """Whether pods that it must be near to are bound in its domain; the first of its kind may go anywhere."""
-        for term in _terms(pod, "podAffinity"):
-            selector, domain = term.get("labelSelector"), _domain(term["topologyKey"])
-            counts = self.near.setdefault(repr((selector, term["topologyKey"])), (term, Counter()))[1]
-            is_first = not counts.total() and _means(selector, pod)
-            if not (is_first or counts[domain(node)]):
-                return False
-        return True
+        terms = _terms(pod, "podAffinity")
+        if not terms:
+            return True
+        counts = self.near.setdefault(repr(terms), (terms, Counter()))[1]
+        domains = [(key, _domain(key)(node)) for key in (term["topologyKey"] for term in terms)]
+        is_first = not counts.total() and all(_means(term.get("labelSelector"), pod) for term in terms)
+        return all(value is not None and (is_first or counts[key, value]) for key, value in domains)
 
     def _bind(self, pod: Pod, node: Node) -> None:
         labels = repr(pod["metadata"].get("labels"))
         if labels not in self.means:
             self.means[labels] = [one for one in self.spreads.values() if one.means(pod)]
-        for term, counts in self.near.values():
-            if _means(term.get("labelSelector"), pod):
-                counts[_domain(term["topologyKey"])(node)] += 1
+        for terms, counts in self.near.values():
+            if all(_means(term.get("labelSelector"), pod) for term in terms):
+                keys = {term["topologyKey"] for term in terms}
+                counts.update((key, home) for key in keys if (home := _domain(key)(node)) is not None)
         for one in self.means[labels]:
             home = _domain(one.constraint["topologyKey"])(node)
             if home in one.counts:

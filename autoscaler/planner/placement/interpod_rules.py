@@ -26,12 +26,18 @@ SelectorKey = tuple[Term, frozenset[str]]
 class SelectedPods:
     """How many pods that a selector selects are in each domain of a topology key."""
 
-    __slots__ = ("_selects", "by_key", "namespaces", "selector", "total", "words")
+    __slots__ = ("_selects", "by_key", "by_spreading", "in_a_domain", "namespaces", "selector", "total", "words")
 
-    def __init__(self, selector: Term, namespaces: frozenset[str], keys: Iterable[str]) -> None:
+    def __init__(
+        self, selector: Term, namespaces: frozenset[str], *, keys: Iterable[str], spreadings: Iterable[Spreading]
+    ) -> None:
         self.selector = selector
         self.namespaces = namespaces
         self.by_key: dict[str, dict[str, int]] = {key: defaultdict(int) for key in keys}
+        self.by_spreading: dict[Spreading, dict[str, int]] = {one: defaultdict(int) for one in spreadings}
+        """Of these only the pods on nodes that the spread counts."""
+        self.in_a_domain = dict.fromkeys(self.by_key, 0)
+        """Key -> how many of them are on nodes that have such a label."""
         self.total = 0
         self.words = selector_in_words(selector)
         """Which pods these are, for people."""
@@ -44,12 +50,17 @@ class SelectedPods:
             known = self._selects[shape.number] = _selects(self.selector, self.namespaces, shape)
         return known
 
-    def count(self, labels: Mapping[str, str], by: int) -> None:
-        """Counts so many more on a node with these labels."""
+    def count(self, labels: Mapping[str, str], by: int, is_eligible: Callable[[Spreading], bool]) -> None:
+        """Counts so many more on a node with these labels. ``is_eligible``: whether a spread counts that node."""
         self.total += by
         for key, counts in self.by_key.items():
             value = labels.get(key)
             if value is not None:
+                counts[value] += by
+                self.in_a_domain[key] += by
+        for spreading, counts in self.by_spreading.items():
+            value = labels.get(spreading.topology_key)
+            if value is not None and is_eligible(spreading):
                 counts[value] += by
 
 
@@ -59,6 +70,11 @@ class CountedSpread(NamedTuple):
     spread: Spread
     pods: SelectedPods
     spreading: Spreading
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Pods by domain."""
+        return self.pods.by_spreading.get(self.spreading, self.pods.by_key[self.spread.topology_key])
 
 
 class InterPodRules:
@@ -84,15 +100,24 @@ class InterPodRules:
         """Of pods that are planned, not bound: how many of them are in which domain."""
         self._spreads_over: dict[int, tuple[int, tuple[CountedSpread, ...]]] = {}
         wanted: dict[SelectorKey, set[str]] = defaultdict(set)
+        spreadings: dict[SelectorKey, dict[Spreading, None]] = defaultdict(dict)
         for pod in pending:
             for term in (*pod.apart_from, *pod.near_to):
                 wanted[term.selector, term.namespaces].add(term.topology_key)
-            for one in pod.spread:
-                wanted[one.selector, frozenset({pod.namespace})].add(one.topology_key)
+            if pod.near_to:
+                wanted[_all_of(pod.near_to)].update(term.topology_key for term in pod.near_to)
+            for one, spreading in _spreadings(pod.spread, pod.affinity):
+                selector = one.selector, frozenset({pod.namespace})
+                wanted[selector].add(one.topology_key)
+                if spreading.is_narrow:
+                    spreadings[selector][spreading] = None
         self._pending_anti_affinity: Collection[PodTerm] = dict.fromkeys(
             term for pod in pending for term in pod.apart_from
         )
-        self._selected = {key: SelectedPods(*key, keys=sorted(keys)) for key, keys in wanted.items()}
+        self._selected = {
+            key: SelectedPods(*key, keys=sorted(keys), spreadings=spreadings.get(key, ()))
+            for key, keys in wanted.items()
+        }
         self.asked_labels = sorted(
             {requirement.key for selector, _ in wanted for requirement in selector}
             | {requirement.key for term in residents.anti_affinity for requirement in term.selector}
@@ -176,16 +201,23 @@ class InterPodRules:
             or self._why_uneven_for_planned(shape, place)
         )
 
-    def count(self, shape: Shape, labels: Mapping[str, str], by: int) -> None:
-        """Counts so many more bound pods of the shape in the domains of these labels."""
+    def count(self, shape: Shape, labels: Mapping[str, str], by: int, name: str = "") -> None:
+        """Counts so many more bound pods of the shape in the domains of these labels.
+
+        ``name``: of their node; where they have none yet, those of a spread's own affinity, or none, will be eligible.
+        """
+
+        def is_eligible(spreading: Spreading) -> bool:
+            return spreading.counts_node(labels, name) if name else shape.affinity in ((), spreading.affinity)
+
         for pods in self._that_count(shape):
-            pods.count(labels, by)
+            pods.count(labels, by, is_eligible)
         for term in shape.apart_from:
             self._keep_away(term, labels, by)
 
-    def count_planned(self, shape: Shape, labels: Mapping[str, str], by: int) -> None:
-        """Counts so many more planned pods of the shape in the domains of these labels."""
-        self.count(shape, labels, by)
+    def count_planned(self, shape: Shape, labels: Mapping[str, str], by: int, name: str = "") -> None:
+        """Counts so many more planned pods of the shape, as :meth:`count` does."""
+        self.count(shape, labels, by, name)
         for one in self._spreads_of(shape):
             value = labels.get(one.spread.topology_key)
             if value is not None:
@@ -221,7 +253,7 @@ class InterPodRules:
             for selected in asked:
                 if term_holds(selected.selector, dict(pairs)):
                     for place, pods in _at_places(by_node, place_of):
-                        selected.count(place.labels, pods)
+                        selected.count(place.labels, pods, lambda spreading, place=place: spreading.counts(place))
 
     def _that_count(self, shape: Shape) -> tuple[SelectedPods, ...]:
         """The counts in which pods of that shape are."""
@@ -245,12 +277,15 @@ class InterPodRules:
         return known[1]
 
     def _why_not_near(self, shape: Shape, place: Place) -> Reason | None:
+        """It is near to pods that all of its terms select; the first of them goes wherever all keys are."""
         if not shape.near_to:
             return None
-        near = [self._selected[term.selector, term.namespaces] for term in shape.near_to]
-        is_first = not any(pods.total for pods in near) and all(pods.selects(shape) for pods in near)
-        for term, pods in zip(shape.near_to, near, strict=True):
-            if not (is_first or pods.by_key[term.topology_key].get(place.labels[term.topology_key])):
+        pods = self._selected[_all_of(shape.near_to)]
+        for term in shape.near_to:
+            if not pods.by_key[term.topology_key].get(place.labels[term.topology_key]):
+                is_first = not any(pods.in_a_domain[one.topology_key] for one in shape.near_to)
+                if is_first and pods.selects(shape):
+                    return None
                 there = _there(term.topology_key)
                 return Reason(f"no pod of which {pods.words} runs {there}, as the pod's affinity asks")
         return None
@@ -273,7 +308,7 @@ class InterPodRules:
     def _is_uneven(self, one: CountedSpread, place: Place, *, more: int) -> bool:
         """Whether so many more of the pods that it counts are too many for the place's domain."""
         spread = one.spread
-        counts = one.pods.by_key[spread.topology_key]
+        counts = one.counts
         domains = self.domains.of(one.spreading)
         fewest = 0
         if len(counts) >= len(domains) and not (spread.min_domains is not None and len(domains) < spread.min_domains):
@@ -288,14 +323,9 @@ class InterPodRules:
     def _spreads_of(self, shape: Shape) -> tuple[CountedSpread, ...]:
         known = self._spreads.get(shape.number)
         if known is None:
-            keys = frozenset(one.topology_key for one in shape.spread)
             known = self._spreads[shape.number] = tuple(
-                CountedSpread(
-                    one,
-                    self._selected[one.selector, frozenset({shape.namespace})],
-                    Spreading(one.topology_key, shape.affinity, keys),
-                )
-                for one in shape.spread
+                CountedSpread(one, self._selected[one.selector, frozenset({shape.namespace})], spreading)
+                for one, spreading in _spreadings(shape.spread, shape.affinity)
             )
         return known
 
@@ -323,6 +353,20 @@ def why_no_domain(shape: Shape, place: Place) -> Reason | None:
 def term_selects(term: PodTerm, shape: Shape) -> bool:
     """Whether a rule between pods selects pods of that shape."""
     return _selects(term.selector, term.namespaces, shape)
+
+
+def _spreadings(spreads: Sequence[Spread], affinity: tuple[Term, ...]) -> Iterator[tuple[Spread, Spreading]]:
+    """Yields each spread of a pod with the nodes that it counts."""
+    keys = frozenset(one.topology_key for one in spreads)
+    return ((one, Spreading(one.topology_key, affinity, keys)) for one in spreads)
+
+
+def _all_of(terms: Sequence[PodTerm]) -> SelectorKey:
+    """Selects the pods that all of these terms select."""
+    if len(terms) == 1:
+        return terms[0].selector, terms[0].namespaces
+    selector = tuple(dict.fromkeys(one for term in terms for one in term.selector))
+    return selector, frozenset.intersection(*(term.namespaces for term in terms))
 
 
 def _selects(selector: Term, namespaces: frozenset[str], shape: Shape) -> bool:

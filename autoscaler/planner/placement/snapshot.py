@@ -15,7 +15,7 @@ from autoscaler.model.pod_index import pod_index_of
 from autoscaler.planner.placement.interpod_rules import InterPodRules, why_no_domain
 from autoscaler.planner.supply.candidate_nodes import FillOrder, Place, Ranking, Shape, Shelf, shape_of
 
-Count = Callable[[Shape, Mapping[str, str], int], None]
+Count = Callable[[Shape, Mapping[str, str], int, str], None]
 
 
 class Snapshot:
@@ -248,7 +248,7 @@ class Snapshot:
             free[name] = free.get(name, 0) - amount * by
         if shape.host_ports:
             place.ports = place.ports | shape.host_ports if by > 0 else place.ports - shape.host_ports
-        count(shape, place.labels, by)
+        count(shape, place.labels, by, place.name)
         self._changed.append(place)
 
     def _why_not_ever(self, shape: Shape, place: Place) -> Reason | None:

@@ -61,11 +61,19 @@ class Spreading(NamedTuple):
     affinity: tuple[Term, ...]
     keys: frozenset[str]
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether nodes of one domain may differ in whether it counts them; a host is one node."""
+        return self.topology_key != HOSTNAME and bool(self.affinity or self.keys - {self.topology_key, HOSTNAME})
+
     def counts(self, place: Place) -> bool:
         """Whether the place is one of them."""
-        labels = place.labels
+        return self.counts_node(place.labels, place.name)
+
+    def counts_node(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether a node of that name with these labels is one of them."""
         return labels.keys() >= self.keys and (
-            not self.affinity or any(term_holds(term, labels, place.name) for term in self.affinity)
+            not self.affinity or any(term_holds(term, labels, name) for term in self.affinity)
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -57,13 +57,11 @@ def allowed(pod: Pod, place: Place, where: Where, places: Sequence[Place]) -> bo
 def _is_near(pod: Pod, place: Place, where: Where) -> bool:
     if any(term.topology_key not in place.labels for term in pod.near_to):
         return False
-    meant = [[other for one, other in where if is_meant(t.selector, t.namespaces, one)] for t in pod.near_to]
-    if not any(meant) and all(is_meant(term.selector, term.namespaces, pod) for term in pod.near_to):
+    company = [other for one, other in where if all(is_meant(t.selector, t.namespaces, one) for t in pod.near_to)]
+    domains = {(term.topology_key, other.labels.get(term.topology_key)) for term in pod.near_to for other in company}
+    if all(value is None for _, value in domains) and all(is_meant(t.selector, t.namespaces, pod) for t in pod.near_to):
         return True  # the first of its kind
-    return all(
-        any(other.labels.get(term.topology_key) == place.labels[term.topology_key] for other in others)
-        for term, others in zip(pod.near_to, meant, strict=True)
-    )
+    return all((term.topology_key, place.labels[term.topology_key]) in domains for term in pod.near_to)
 
 
 def _is_even(
@@ -73,8 +71,10 @@ def _is_even(
     key, keys = rule.topology_key, {one.topology_key for one in pod.spread}
     if joins is None and not keys <= place.labels.keys():
         return False
-    domains = {one.labels[key] for one in places if keys <= one.labels.keys() and _selects(pod, one)}
-    many = Counter(other.labels.get(key) for one, other in where if is_meant(rule.selector, {pod.namespace}, one))
+    counted = [one for one in places if keys <= one.labels.keys() and _selects(pod, one)]
+    domains = {one.labels[key] for one in counted}
+    met = (other for one, other in where if is_meant(rule.selector, {pod.namespace}, one))
+    many = Counter(other.labels[key] for other in met if any(other is one for one in counted))
     fewest = min((many[one] for one in domains), default=0)
     if rule.min_domains is not None and len(domains) < rule.min_domains:
         fewest = 0
@@ -98,6 +98,12 @@ def _selects(pod: Pod, place: Place) -> bool:
     return not pod.affinity or any(term_holds(term, place.labels, place.name) for term in pod.affinity)
 
 
+def drawn_place(dice: Random, name: str, zone: str) -> Place:
+    """A machine that may have an SSD."""
+    place = a_place(name, zone)
+    return replace(place, labels={**place.labels, "disk": "ssd"}) if dice.random() < 0.5 else place
+
+
 def some_rules(dice: Random) -> dict[str, Any]:
     """One or two, or none."""
     terms = [PodTerm(key, one, ns) for key in (HOSTNAME, ZONE) for one in (WEB, DB, NOT_WEB) for ns in (TEAM, BOTH)]
@@ -113,6 +119,7 @@ def some_rules(dice: Random) -> dict[str, Any]:
         {"near_to": tuple(dice.sample(terms, dice.randint(1, 2)))},
         {"spread": tuple(dice.sample(spreads, dice.randint(1, 2)))},
         {"spread": tuple(dice.sample(spreads, 1)), "affinity": ((Requirement(ZONE, "In", ("a", "b")),),)},
+        {"spread": tuple(dice.sample(spreads, 1)), "affinity": ON_SSD},
         {"host_ports": HTTP},
     ]
     return dice.choice(kinds) | dice.choice(kinds)
@@ -149,7 +156,7 @@ class Story:
     def begun(cls, dice: Random) -> Story:
         """Three to five machines, and one that is closed, with some pods on them."""
         zones = ["a", "a", "b", "c", ""]
-        places = [a_place(f"n{number}", zone) for number, zone in enumerate(zones[: dice.randint(3, 5)])]
+        places = [drawn_place(dice, f"n{number}", zone) for number, zone in enumerate(zones[: dice.randint(3, 5)])]
         closed = [a_place("closed", "d")]
         where: Where = []
         residents = []
@@ -210,7 +217,7 @@ class Story:
                 self.where = [*self.where, gone]
 
     def _add(self) -> None:
-        self.snapshot.add(new := a_place(f"more{len(self.places)}", self.dice.choice(self.zones)))
+        self.snapshot.add(new := drawn_place(self.dice, f"more{len(self.places)}", self.dice.choice(self.zones)))
         self.places = [*self.places, new]
 
     def _move(self) -> None:
@@ -253,6 +260,7 @@ def a_snapshot(*pending: Pod, residents: Sequence[Pod] = ()) -> tuple[Snapshot, 
     return snapshot, [snapshot.shape(pod) for pod in pending]
 
 
+ON_SSD = ((Requirement("disk", "In", ("ssd",)),),)
 IS_WEB = {"labels": {"app": "web"}}
 EVEN_BY_ZONE = {"spread": (Spread(ZONE, 1, WEB),)}
 
@@ -352,6 +360,48 @@ def test_how_many_pods_a_rule_counts_where_and_whether_two_places_differ_to_it()
     assert term_selects(PodTerm(ZONE, WEB, TEAM), web)
     assert not term_selects(PodTerm(ZONE, WEB, frozenset({"else"})), web)
     assert not term_selects(PodTerm(ZONE, DB, TEAM), web)
+
+
+def test_the_first_of_a_kind_is_first_where_others_are_on_machines_without_a_zone() -> None:
+    """Those are in no domain: the scheduler lets the next one go anywhere, and so may a node be bought for it."""
+    near = {"near_to": (PodTerm(ZONE, WEB, TEAM),)}
+    there = a_pod("w0", node="own", phase="Running", **IS_WEB)
+    pending = [a_pod("web", **IS_WEB, **near), a_pod("db", labels={"app": "db"}, **near)]
+    snapshot = Snapshot([a_place("own"), a_place("n0", "a")], [there], pending)
+    web, other = map(snapshot.shape, pending)
+    assert snapshot.find(web) is snapshot.places[1]
+    assert snapshot.find(other) is None
+
+
+def test_affinity_of_several_terms_is_to_pods_that_all_of_them_select() -> None:
+    """As in the scheduler: a pod that one term selects, and another that the other does, are not enough."""
+    both = PodTerm(ZONE, WEB, TEAM), PodTerm(ZONE, (Requirement("tier", "In", ("front",)),), TEAM)
+    there = [
+        a_pod("web", node="n0", phase="Running", **IS_WEB),
+        a_pod("front", node="n0", phase="Running", labels={"tier": "front"}),
+        a_pod("both", node="n2", phase="Running", labels={"app": "web", "tier": "front"}),
+    ]
+    snapshot, (near,) = a_snapshot(a_pod(near_to=both), residents=there)
+    n0, _, n2 = snapshot.places
+    assert snapshot.find(near) is n2
+    why = snapshot.why_not(near, n0)
+    assert why is not None
+    assert "no pod of which app is web and tier is front runs in its zone" in why.kind
+
+
+def test_a_spread_counts_pods_on_the_nodes_alone_that_its_pod_may_go_to() -> None:
+    """As the scheduler does (``nodeAffinityPolicy: Honor``): others of the zone are none of its business."""
+    ssd = {name: replace(one := a_place(name, name[-1]), labels={**one.labels, "disk": "ssd"}) for name in ("1a", "2b")}
+    places = [*ssd.values(), a_place("3", "b")]
+    there = [a_pod(f"w{number}", node="3", phase="Running", **IS_WEB) for number in range(2)]
+    pending = [a_pod("web", affinity=ON_SSD, **IS_WEB, **EVEN_BY_ZONE)]
+    snapshot = Snapshot(places, there, pending)
+    web = snapshot.shape(pending[0])
+    assert [snapshot.why_not(web, place) is None for place in places] == [True, True, False]
+    snapshot.put(web, ssd["2b"], "web")
+    assert [snapshot.why_not(web, place) is None for place in places] == [True, False, False]
+    snapshot.count(web, {ZONE: "a"}, 2)
+    assert [snapshot.why_not(web, place) is None for place in places] == [False, True, False]
 
 
 def test_zones_in_which_nodes_may_be_bought_count_as_empty_domains() -> None:
