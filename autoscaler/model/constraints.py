@@ -6,7 +6,7 @@ Plain values; ``feasibility.py`` says whether they hold.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -48,6 +48,8 @@ class Requirement:
 
 Term = tuple[Requirement, ...]
 """All of these must hold."""
+NOTHING: Final[Term] = (Requirement("", "In"),)
+"""Holds of no labels at all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, Literal
 
-from autoscaler.model.constraints import PodTerm, Requirement, Term, Toleration
+from autoscaler.model.constraints import NOTHING, PodTerm, Requirement, Term, Toleration
 from autoscaler.model.enumeration import few
 from autoscaler.model.feasibility import amount_in_words, in_words
 from autoscaler.model.instance_types import is_reservation
@@ -231,4 +231,6 @@ def together(changes: Iterable[NeededChange]) -> str:
 
 def selector_in_words(selector: Term) -> str:
     """The pods that a rule between pods means, in words."""
+    if not {*NOTHING}.isdisjoint(selector):
+        return "no pod is meant"
     return " and ".join(in_words(one) for one in selector) or "nothing is asked"

@@ -7,10 +7,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from autoscaler.kube.schema.core import Meta, PodAffinity, PodSpec
+from autoscaler.kube.schema.core import LabelSelector, Meta, PodAffinity, PodSpec
 from autoscaler.kube.schema.storage import ClaimJson, OwnClaimJson
 from autoscaler.kube.schema.values import same
-from autoscaler.model.constraints import PodTerm, Requirement, Spread, Term, Toleration
+from autoscaler.model.constraints import NOTHING, PodTerm, Requirement, Spread, Term, Toleration
 
 _CLAIM, _OWN_CLAIM = "persistentVolumeClaim", "ephemeral"
 _EVERYWHERE: Final = frozenset(
@@ -41,12 +41,12 @@ def tolerations_of(spec: PodSpec) -> tuple[Toleration, ...]:
 
 
 def pod_terms_of(affinity: PodAffinity, meta: Meta) -> tuple[PodTerm, ...]:
-    """Required rules between it and pods of others, by topology."""
+    """Required rules between it and pods of others, by topology. Without a selector a term is about no pod at all."""
     return same(
         tuple(
             PodTerm(
                 topology_key=term.topology_key,
-                selector=term.label_selector.term()
+                selector=_term(term.label_selector)
                 + _by_keys(term.match_label_keys, meta, "In")
                 + _by_keys(term.mismatch_label_keys, meta, "NotIn"),
                 namespaces=frozenset(
@@ -55,25 +55,31 @@ def pod_terms_of(affinity: PodAffinity, meta: Meta) -> tuple[PodTerm, ...]:
                 namespace_selector=None if term.namespace_selector is None else term.namespace_selector.term(),
             )
             for term in affinity.required
-            if term.label_selector is not None  # without one the term is about no pod at all
         )
     )
 
 
 def spread_of(spec: PodSpec, meta: Meta) -> tuple[Spread, ...]:
-    """Its topology spread constraints that the scheduler must keep."""
+    """Its topology spread constraints that the scheduler must keep.
+
+    One that selects all pods counts none, as in the scheduler (``countPodsMatchSelector``): it asks for a label alone.
+    """
     return same(
         tuple(
             Spread(
                 topology_key=one.topology_key,
                 max_skew=one.max_skew,
-                selector=one.label_selector.term() + _by_keys(one.match_label_keys, meta, "In"),
+                selector=_term(one.label_selector) + _by_keys(one.match_label_keys, meta, "In") or NOTHING,
                 min_domains=one.min_domains,
             )
             for one in spec.topology_spread_constraints
-            if one.when_unsatisfiable == "DoNotSchedule" and one.label_selector is not None
+            if one.when_unsatisfiable == "DoNotSchedule"
         )
     )
+
+
+def _term(selector: LabelSelector | None) -> Term:
+    return NOTHING if selector is None else selector.term()
 
 
 def _by_keys(keys: Iterable[str], meta: Meta, operator: Literal["In", "NotIn"]) -> Term:

@@ -15,7 +15,8 @@ from autoscaler.kube.schema.jobs import job_from
 from autoscaler.kube.schema.resource_requests import requests_of
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import FOREVER, GangRef, NodeCondition, Notice
-from autoscaler.model.constraints import PodTerm, Requirement, Spread, Taint, Toleration
+from autoscaler.model.constraints import NOTHING, PodTerm, Requirement, Spread, Taint, Toleration
+from autoscaler.model.feasibility import term_holds
 from autoscaler.model.resources import Resources
 
 OBJECTS = Path(__file__).parent / "objects"
@@ -241,6 +242,17 @@ def test_spread_keeps_what_counts() -> None:
     rule = {"topologyKey": "z", "maxSkew": 2, "minDomains": 3, "whenUnsatisfiable": "DoNotSchedule"}
     pod = pod_from(pod_json(topologySpreadConstraints=[rule | {"labelSelector": {"matchLabels": {"app": "train"}}}]))
     assert pod.spread == (Spread("z", 2, (APP,), min_domains=3),)
+
+
+def test_rules_without_a_selector_mean_no_pod() -> None:
+    """Nor does a spread that selects all: the scheduler counts none for it."""
+    rule = {"topologyKey": "z", "maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule"}
+    pod = pod_from(pod_json(topologySpreadConstraints=[rule, rule | {"topologyKey": "y", "labelSelector": {}}]))
+    assert pod.spread == (Spread("z", 2, NOTHING), Spread("y", 2, NOTHING))
+    near = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z"}]}
+    (term,) = pod_from(pod_json(affinity={"podAffinity": near})).near_to
+    assert term == PodTerm("z", NOTHING, frozenset({"default"}))
+    assert [term_holds(NOTHING, labels) for labels in ({}, {"": ""})] == [False, False]
 
 
 @pytest.mark.parametrize("taint", ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"])
