@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from autoscaler.model.constraints import Requirement, Taint, Term, Toleration
+from autoscaler.model.constraints import NOTHING, Requirement, Taint, Term, Toleration
 from autoscaler.model.enumeration import counted, few
 from autoscaler.model.labels import CAPACITY_BLOCK
 from autoscaler.model.resources import Resources
@@ -126,7 +126,8 @@ def in_words(requirement: Requirement) -> str:
     values = ", ".join(requirement.values)
     match requirement.operator:
         case "In":
-            return f"{requirement.key} is {values.replace(', ', ' or ')}"
+            named = f"{requirement.key} is {values.replace(', ', ' or ')}"
+            return "an empty term, which nothing matches" if requirement in NOTHING else named
         case "NotIn":
             return f"{requirement.key} is not {values.replace(', ', ' nor ')}"
         case "Exists":

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from autoscaler.kube.schema.core import LabelSelector, Meta, PodAffinity, PodSpec
+from autoscaler.kube.schema.core import LabelSelector, Meta, NodeSelector, PodAffinity, PodSpec
 from autoscaler.kube.schema.storage import ClaimJson, OwnClaimJson
 from autoscaler.kube.schema.values import same
 from autoscaler.model.constraints import NOTHING, PodTerm, Requirement, Spread, Term, Toleration
@@ -23,7 +23,10 @@ _EVERYWHERE: Final = frozenset(
 
 
 def affinity_of(spec: PodSpec) -> tuple[Term, ...]:
-    """Node selector and required node affinity as alternatives, each complete in itself."""
+    """Node selector and required node affinity as alternatives, each complete in itself.
+
+    A term that asks for nothing matches no node.
+    """
     chosen = tuple(Requirement(key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
     required = spec.affinity.node_affinity.required
     if required is None:
@@ -32,7 +35,11 @@ def affinity_of(spec: PodSpec) -> tuple[Term, ...]:
         chosen + tuple(expression.requirement() for expression in term.match_expressions)
         for term in required.node_selector_terms
         if term.match_expressions
-    ) or ((chosen,) if chosen else ())
+    ) or (((chosen,) if chosen else ()) if _has_fields(required) else (NOTHING,))
+
+
+def _has_fields(required: NodeSelector) -> bool:
+    return any(term.match_fields for term in required.node_selector_terms)
 
 
 def tolerations_of(spec: PodSpec) -> tuple[Toleration, ...]:
@@ -88,9 +95,11 @@ def _by_keys(keys: Iterable[str], meta: Meta, operator: Literal["In", "NotIn"]) 
 
 
 def host_ports_of(spec: PodSpec) -> frozenset[tuple[str, int]]:
-    """Protocol and port of each."""
-    ports = [port for container in spec.containers for port in container.ports if port.host_port]
-    return same(frozenset((port.protocol, port.host_port) for port in ports))
+    """Protocol and port of each, of containers and sidecars; on the network of its host each port is one."""
+    sidecars = (one for one in spec.init_containers if one.restart_policy == "Always")
+    ports = [port for container in (*spec.containers, *sidecars) for port in container.ports]
+    used = ((port.protocol, port.host_port or port.container_port * spec.host_network) for port in ports)
+    return same(frozenset((protocol, number) for protocol, number in used if number))
 
 
 def not_understood_in(spec: PodSpec) -> Iterator[str]:
@@ -106,7 +115,7 @@ def not_understood_in(spec: PodSpec) -> Iterator[str]:
         ):
             yield f"topology spread by {spread.topology_key} with its own node policies"
     required = spec.affinity.node_affinity.required
-    if required is not None and any(term.match_fields for term in required.node_selector_terms):
+    if required is not None and _has_fields(required):
         yield "node affinity with matchFields"
 
 

@@ -62,7 +62,9 @@ class ResourceNeeds(Json, frozen=True):
 class Port(Json, frozen=True):
     """corev1.ContainerPort."""
 
+    container_port: int = 0
     host_port: int = 0
+    """On the network of its host (``hostNetwork``) the API server sets it to the container's."""
     protocol: str = "TCP"
 
 
@@ -192,6 +194,7 @@ class PodSpec(Json, frozen=True):
 
     node_name: str = ""
     scheduler_name: str = ""
+    host_network: bool = False
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Quantities = {}

@@ -16,7 +16,7 @@ from autoscaler.kube.schema.resource_requests import requests_of
 from autoscaler.model import labels as words
 from autoscaler.model.cluster import FOREVER, GangRef, NodeCondition, Notice
 from autoscaler.model.constraints import NOTHING, PodTerm, Requirement, Spread, Taint, Toleration
-from autoscaler.model.feasibility import term_holds
+from autoscaler.model.feasibility import in_words, term_holds
 from autoscaler.model.resources import Resources
 
 OBJECTS = Path(__file__).parent / "objects"
@@ -242,6 +242,27 @@ def test_spread_keeps_what_counts() -> None:
     rule = {"topologyKey": "z", "maxSkew": 2, "minDomains": 3, "whenUnsatisfiable": "DoNotSchedule"}
     pod = pod_from(pod_json(topologySpreadConstraints=[rule | {"labelSelector": {"matchLabels": {"app": "train"}}}]))
     assert pod.spread == (Spread("z", 2, (APP,), min_domains=3),)
+
+
+@pytest.mark.parametrize("selector", [{}, {"disk": "ssd"}])
+def test_node_affinity_of_empty_terms_matches_no_node(selector: dict[str, str]) -> None:
+    """As the API has it; an empty term beside another adds nothing."""
+    asked = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["train"]}]}
+    chosen = tuple(Requirement(key, "In", (value,)) for key, value in selector.items())
+    for terms, found in (([{}], (NOTHING,)), ([{}, asked], ((*chosen, APP),))):
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+        assert pod_from(pod_json(nodeSelector=selector, affinity=affinity)).affinity == found
+    assert in_words(*NOTHING) == "an empty term, which nothing matches"
+
+
+def test_host_ports_are_those_of_all_that_runs_and_all_ports_on_the_network_of_the_host() -> None:
+    """Sidecars run as long as the pod does; other init containers are gone before."""
+    ports = [{"containerPort": 80}, {"containerPort": 53, "hostPort": 5353, "protocol": "UDP"}]
+    sidecar = container(ports=[{"containerPort": 9100, "hostPort": 9100}], restartPolicy="Always")
+    first = container(ports=[{"containerPort": 1, "hostPort": 1}])
+    pod = {"containers": [container(ports=ports)], "initContainers": [sidecar, first]}
+    assert pod_from(pod_json(**pod)).host_ports == {("UDP", 5353), ("TCP", 9100)}
+    assert pod_from(pod_json(**pod, hostNetwork=True)).host_ports == {("TCP", 80), ("UDP", 5353), ("TCP", 9100)}
 
 
 def test_rules_without_a_selector_mean_no_pod() -> None:
