@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from autoscaler.planner.supply.node_places import labels_of
 from stacks.local.kubeapi.client import KubeHttp
 from tests.bench.fidelity import NODES, ground
 from tests.carried_out import carried_out_all
+from tests.live.hybrid import send_all
 from tests.waiting_cases import Case
 
 _AT_A_TIME: Final = 25
@@ -82,15 +82,15 @@ def _in_batches(layouts: Sequence[Layout]) -> Iterator[Sequence[Layout]]:
 def _tried(kube: KubeHttp, several: Sequence[Layout]) -> Iterator[tuple[int, tuple[str, ...]]]:
     for one in several:
         kube.send("POST", _NAMESPACES, {"metadata": {"name": _stem(one.number)}})
-    _all(kube, [("POST", NODES, node) for one in several for node in one.nodes])
-    _all(kube, [("POST", one.path, pod) for one in several for pod in one.pods])
+    send_all(kube, [("POST", NODES, node) for one in several for node in one.nodes])
+    send_all(kube, [("POST", one.path, pod) for one in several for pod in one.pods])
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end and any(_unbound(kube, one) for one in several):
         time.sleep(0.5)
     for one in several:
         yield one.number, (*one.unplanned, *_unbound(kube, one))
-    _all(kube, [("DELETE", f"{one.path}?gracePeriodSeconds=0", None) for one in several])
-    _all(kube, [("DELETE", f"{NODES}/{node['metadata']['name']}", None) for one in several for node in one.nodes])
+    send_all(kube, [("DELETE", f"{one.path}?gracePeriodSeconds=0", None) for one in several])
+    send_all(kube, [("DELETE", f"{NODES}/{node['metadata']['name']}", None) for one in several for node in one.nodes])
 
 
 def _unbound(kube: KubeHttp, one: Layout) -> list[str]:
@@ -100,11 +100,6 @@ def _unbound(kube: KubeHttp, one: Layout) -> list[str]:
         for pod in kube.get(one.path)["items"]
         if not pod["spec"].get("nodeName")
     ]
-
-
-def _all(kube: KubeHttp, requests: Iterable[tuple[str, str, Any]]) -> None:
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        list(pool.map(lambda request: kube.send(*request), requests))
 
 
 # --- As the API server takes it ---------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -263,6 +264,12 @@ class Cable:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         one.close()
+
+
+def send_all(kube: KubeHttp, requests: Iterable[tuple[str, str, Any]]) -> None:
+    """Sends requests (method, path, body) beside each other, and returns when all have been answered."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(lambda request: kube.send(*request), requests))
 
 
 def until(holds: Callable[[], Any], *, within: float = 120.0, told: Callable[[], object] = lambda: "") -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -24,6 +23,7 @@ from autoscaler.planner.placement.snapshot import Snapshot
 from autoscaler.planner.supply.candidate_nodes import Place
 from stacks.local.kubeapi.client import KubeHttp
 from tests.live.conftest import Plane
+from tests.live.hybrid import send_all
 
 pytestmark = pytest.mark.live
 CASES: Final = 150
@@ -147,15 +147,15 @@ def _spreads(dice: Random) -> list[dict[str, Any]]:
 def cases(plane: Plane) -> Iterator[list[Case]]:
     """All of them, laid out: each with its own nodes, and the pods there first."""
     drawn = [drawn_case(number) for number in range(CASES)]
-    _all(plane.kube, [("POST", NAMESPACES, {"metadata": {"name": case.name}}) for case in drawn])
+    send_all(plane.kube, [("POST", NAMESPACES, {"metadata": {"name": case.name}}) for case in drawn])
     try:
-        _all(plane.kube, [("POST", NODES, node) for case in drawn for node in case.nodes])
-        _all(plane.kube, [("POST", case.path, pod) for case in drawn for pod in case.pods])
-        _all(plane.kube, [("POST", case.path, case.pending) for case in drawn])
+        send_all(plane.kube, [("POST", NODES, node) for case in drawn for node in case.nodes])
+        send_all(plane.kube, [("POST", case.path, pod) for case in drawn for pod in case.pods])
+        send_all(plane.kube, [("POST", case.path, case.pending) for case in drawn])
         yield drawn
     finally:
-        _all(plane.kube, [("DELETE", f"{case.path}?gracePeriodSeconds=0", None) for case in drawn])
-        _all(plane.kube, [("DELETE", f"{NAMESPACES}/{case.name}", None) for case in drawn])
+        send_all(plane.kube, [("DELETE", f"{case.path}?gracePeriodSeconds=0", None) for case in drawn])
+        send_all(plane.kube, [("DELETE", f"{NAMESPACES}/{case.name}", None) for case in drawn])
 
 
 def test_the_scheduler_binds_what_the_planner_has_a_place_for_and_nothing_else(plane: Plane, cases: list[Case]) -> None:
@@ -189,8 +189,3 @@ def _outcome(kube: KubeHttp, case: Case, *, is_expected: bool) -> tuple[bool, st
         if (said and not is_expected) or time.monotonic() > end:
             return False, " ".join(said) or "has not thought of it"
         time.sleep(0.1)
-
-
-def _all(kube: KubeHttp, requests: list[tuple[str, str, Any]]) -> None:
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        list(pool.map(lambda request: kube.send(*request), requests))

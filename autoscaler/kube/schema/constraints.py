@@ -96,7 +96,7 @@ def _by_keys(keys: Iterable[str], meta: Meta, operator: Literal["In", "NotIn"]) 
 
 def host_ports_of(spec: PodSpec) -> frozenset[tuple[str, int]]:
     """Protocol and port of each, of containers and sidecars; on the network of its host each port is one."""
-    sidecars = (one for one in spec.init_containers if one.restart_policy == "Always")
+    sidecars = (one for one in spec.init_containers if one.is_sidecar)
     ports = [port for container in (*spec.containers, *sidecars) for port in container.ports]
     used = ((port.protocol, port.host_port or port.container_port * spec.host_network) for port in ports)
     return same(frozenset((protocol, number) for protocol, number in used if number))

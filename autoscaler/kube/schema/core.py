@@ -74,7 +74,11 @@ class Container(Json, frozen=True):
     resources: ResourceNeeds = ResourceNeeds()
     ports: tuple[Port, ...] = ()
     restart_policy: str = ""
-    """``Always`` on an init container makes it a sidecar."""
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether, as an init container, it runs as long as the pod does."""
+        return self.restart_policy == "Always"
 
 
 class Expression(Json, frozen=True):

@@ -33,7 +33,7 @@ def requests_of(spec: PodSpec) -> Resources:
     sidecars = peak = Resources()
     for container in spec.init_containers:
         needs = _needs(container.resources)
-        if container.restart_policy == "Always":
+        if container.is_sidecar:
             running, sidecars = running + needs, sidecars + needs
         else:
             peak = _larger(peak, needs + sidecars)
